@@ -1,0 +1,249 @@
+/* SageAttention for graphs: the whole ABI of the native core.
+ *
+ * Plain C: fixed-width integers, pointers, sizes. No C++ type, exception or allocation crosses, except the
+ * objects with a matching *_free function. Every function that can fail returns a status; the reason is then in
+ * sage_attention_last_error(), per thread, until that thread's next failing call.
+ *
+ * Layouts. All arrays are dense, row-major ("[a, b]" means a*b elements, b fastest). T is the element type named
+ * by `dtype`. A graph is CSC by target: the in-edges of target i are the positions indptr[i] .. indptr[i+1]-1 of
+ * `indices`, which holds their sources. Duplicate edges count twice, self loops are ordinary edges, and a target
+ * without in-edges gets zeros.
+ *
+ * Threads. `num_threads` is per call: 1 runs on the caller, 0 means one per core. Results are bit-identical for any
+ * number. All functions may be called from several threads at once.
+ */
+#ifndef SAGE_ATTENTION_H
+#define SAGE_ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#if defined(SAGE_ATTENTION_BUILD)
+#define SAGE_ATTENTION_API __declspec(dllexport)
+#else
+#define SAGE_ATTENTION_API __declspec(dllimport)
+#endif
+#else
+#define SAGE_ATTENTION_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised by every change of a structure or signature below; a caller compares it with what it was built for. */
+#define SAGE_ATTENTION_ABI_VERSION 1
+
+/* Status codes. */
+enum {
+    SAGE_ATTENTION_OK = 0,
+    SAGE_ATTENTION_INVALID_ARGUMENT = 1, /* an argument is null, out of range or contradicts another */
+    SAGE_ATTENTION_OUT_OF_MEMORY = 2,    /* scratch or result memory could not be had */
+    SAGE_ATTENTION_UNSUPPORTED = 3       /* valid, but not available (a CPU level, a combination) */
+};
+
+/* Element types. */
+enum { SAGE_ATTENTION_FLOAT32 = 0, SAGE_ATTENTION_FLOAT64 = 1 };
+
+/* Index types. */
+enum { SAGE_ATTENTION_INT32 = 0, SAGE_ATTENTION_INT64 = 1 };
+
+/* Scores of the edge source j -> target i, per head (before the softmax over the in-edges of i):
+ *   GAT    LeakyReLU(source_logits_j + target_logits_i [+ edge_weight . e_ij])
+ *   GATV2  attention . LeakyReLU(values_j + queries_i [+ edge_weight e_ij])
+ *   DOT    scale * (queries_i . keys_j [+ edge_queries_i . e_ij])                                          */
+enum { SAGE_ATTENTION_GAT = 0, SAGE_ATTENTION_GATV2 = 1, SAGE_ATTENTION_DOT = 2 };
+
+/* ---------------------------------------------------------------- library */
+
+/* Version of the library, "major.minor.patch". */
+SAGE_ATTENTION_API const char *sage_attention_version(void);
+SAGE_ATTENTION_API int32_t sage_attention_abi_version(void);
+
+/* Why the calling thread's last failing call failed; never null. */
+SAGE_ATTENTION_API const char *sage_attention_last_error(void);
+
+/* The CPU level in use: "scalar" or "avx2". It is detected once; the environment variable SAGE_ATTENTION_CPU
+ * or sage_attention_set_cpu_level lowers it (for tests and measurements). */
+SAGE_ATTENTION_API const char *sage_attention_cpu_level(void);
+SAGE_ATTENTION_API int32_t sage_attention_set_cpu_level(const char *level);
+/* The i-th level this machine can run, lowest first; null past the last. */
+SAGE_ATTENTION_API const char *sage_attention_available_cpu_level(int32_t i);
+
+/* Number of cores num_threads = 0 stands for. */
+SAGE_ATTENTION_API int32_t sage_attention_default_num_threads(void);
+
+/* ---------------------------------------------------------------- graph */
+
+typedef struct sage_attention_graph {
+    const int64_t *indptr; /* [num_targets + 1], indptr[0] = 0, never falling, last = num_edges */
+    const void *indices;   /* [num_edges] of index_type, each in [0, num_sources) */
+    int64_t num_targets;
+    int64_t num_sources;
+    int64_t num_edges;
+    int32_t index_type;
+    int32_t trusted; /* 1: the arrays were checked before (sage_attention_check_graph); 0: check in this call */
+} sage_attention_graph;
+
+/* Checks everything said above about a graph's arrays. */
+SAGE_ATTENTION_API int32_t sage_attention_check_graph(const sage_attention_graph *graph, int32_t num_threads);
+
+/* Edges in any order to CSC, stable: edges of one target keep their order.
+ *   sources, targets [num_edges] of index_type; out_indptr [num_targets + 1];
+ *   out_indices [num_edges] of index_type; out_edge_ids [num_edges]: position of each edge in the input. */
+SAGE_ATTENTION_API int32_t sage_attention_coo_to_csc(const void *sources, const void *targets, int32_t index_type,
+                                                     int64_t num_edges, int64_t num_sources, int64_t num_targets,
+                                                     int64_t *out_indptr, void *out_indices, int64_t *out_edge_ids);
+
+/* The same edges by source: out_indptr [num_sources + 1], out_indices [num_edges] the targets, ascending within a
+ * source, out_positions [num_edges] each edge's position in `graph` (may be null). */
+SAGE_ATTENTION_API int32_t sage_attention_transpose(const sage_attention_graph *graph, int64_t *out_indptr,
+                                                    void *out_indices, int64_t *out_positions);
+
+/* ---------------------------------------------------------------- sampling */
+
+/* How in-edges are picked. The picks of (seed, hop, node) are a pure function: Philox 4x32-10 with key = seed and
+ * counter = (draw, hop, node). */
+typedef struct sage_attention_sampling {
+    uint64_t seed;
+    int64_t fan_out; /* in-edges per node; -1: all of them, in CSC order; 0 is refused */
+    int32_t replace; /* 1: fan_out independent draws, also where the degree is smaller */
+    uint32_t hop;    /* in [0, 2^31) */
+} sage_attention_sampling;
+
+/* One hop from `nodes` (in any order, duplicates allowed).
+ *   out_indptr [num_nodes + 1]; out_sources, out_edge_ids [capacity]: source node and CSC position of each pick,
+ *   grouped by node in pick order. With out_sources null only out_indptr is written: out_indptr[num_nodes] is then
+ *   the capacity needed. out_edge_ids may be null. */
+SAGE_ATTENTION_API int32_t sage_attention_sample_one_hop(const sage_attention_graph *graph,
+                                                         const sage_attention_sampling *sampling,
+                                                         const int64_t *nodes, int64_t num_nodes, int64_t *out_indptr,
+                                                         int64_t *out_sources, int64_t *out_edge_ids, int64_t capacity,
+                                                         int32_t num_threads);
+
+/* A sampled subgraph. Nodes: the seeds as given (duplicates kept, each with its own, equal, in-edges), then new nodes
+ * in order of discovery. Edges: grouped by hop, by target, in pick order. */
+typedef struct sage_attention_sample {
+    int64_t num_nodes;
+    int64_t num_edges;
+    int64_t num_hops;
+    int64_t num_expanded;            /* nodes whose in-edges were sampled: the first num_expanded of `nodes` */
+    int64_t *nodes;                  /* [num_nodes] ids in the graph */
+    int64_t *indptr;                 /* [num_expanded + 1] in-edges of each expanded node */
+    int64_t *sources;                /* [num_edges] positions in `nodes` */
+    int64_t *edge_ids;               /* [num_edges] CSC positions in the graph */
+    int64_t *num_sampled_nodes;      /* [num_hops + 1], [0] = number of seeds */
+    int64_t *num_sampled_edges;      /* [num_hops] */
+} sage_attention_sample;
+
+/* Memory a sampler keeps between calls (the relabelling table). One call at a time may use it. */
+typedef struct sage_attention_workspace sage_attention_workspace;
+SAGE_ATTENTION_API sage_attention_workspace *sage_attention_workspace_create(void); /* null: out of memory */
+SAGE_ATTENTION_API void sage_attention_workspace_free(sage_attention_workspace *workspace);
+
+/* Multi-hop sampling with relabelling, square graphs only (num_targets = num_sources). fan_outs [num_hops], the first
+ * for the seeds; hop h draws with sampling hop number h. workspace may be null. On success *out is a new sample,
+ * to be freed with sage_attention_sample_free. */
+SAGE_ATTENTION_API int32_t sage_attention_sample_hops(const sage_attention_graph *graph,
+                                                      sage_attention_workspace *workspace, const int64_t *seeds,
+                                                      int64_t num_seeds, const int64_t *fan_outs, int64_t num_hops,
+                                                      int32_t replace, uint64_t seed, int32_t num_threads,
+                                                      sage_attention_sample **out);
+SAGE_ATTENTION_API void sage_attention_sample_free(sage_attention_sample *sample);
+
+/* ---------------------------------------------------------------- attention */
+
+/* One attention problem. Rows: num_rows targets are attended; row r is target targets[r] of the graph, or r itself
+ * where targets is null (then num_rows = graph.num_targets). With sampling.fan_out = -1 and replace = 0 all in-edges
+ * are attended, otherwise those picked for the target, which are never stored: forward and backward draw them anew.
+ *
+ * "Edge row" of an edge: edge_ids[position], or the position itself where edge_ids is null. It selects the row of
+ * edge_features, weights and their gradients, and the dropout mask. Edge rows are distinct, in [0, num_edge_rows).
+ *
+ * H = heads, C = channels (per head), D = edge_channels; S = graph.num_sources, R = num_rows, M = num_edge_rows. */
+typedef struct sage_attention_problem {
+    int64_t struct_size; /* sizeof(sage_attention_problem): guards against a caller built for another layout */
+    int32_t score;
+    int32_t dtype;
+    sage_attention_graph graph;
+    const int64_t *edge_ids; /* [num_edges] or null */
+    int64_t num_edge_rows;
+    const int64_t *targets; /* [R] or null */
+    int64_t num_rows;
+    sage_attention_sampling sampling;
+    int64_t heads;
+    int64_t channels;
+    int64_t edge_channels;     /* 0: no edge features */
+    double negative_slope;     /* GAT, GATV2 */
+    double scale;              /* DOT, usually 1/sqrt(C) */
+    double dropout;            /* in [0, 1): chance that a weight is set to zero; others are divided by 1 - dropout */
+    uint64_t dropout_seed;     /* mask = f(dropout_seed, edge row, head) */
+    const void *values;        /* [S, H, C]; GATV2: also the keys */
+    const void *keys;          /* [S, H, C]      DOT */
+    const void *queries;       /* [R, H, C]      GATV2, DOT */
+    const void *source_logits; /* [S, H]         GAT */
+    const void *target_logits; /* [R, H] or null GAT */
+    const void *attention;     /* [H, C]         GATV2 */
+    const void *edge_features; /* [M, D] or null */
+    const void *edge_weight;   /* with edge features: GAT [H, D]; GATV2 [H * C, D]; DOT: null */
+    const void *edge_queries;  /* with edge features: DOT [R, H, D] */
+    int32_t num_threads;
+    int32_t weights_before_dropout; /* 1: `weights` are those before dropout */
+} sage_attention_problem;
+
+/* What a forward pass writes. Those after `out` may be null; backward needs what is marked. */
+typedef struct sage_attention_result {
+    void *out;          /* [R, H, C]  sum of weight * values over the in-edges                       (backward) */
+    void *edge_out;     /* [R, H, D]  DOT with edge features: sum of weight * edge_features          (backward) */
+    void *row_max;      /* [R, H]     largest score of the row                                       (backward) */
+    void *row_sum;      /* [R, H]     sum of exp(score - row_max)                                    (backward) */
+    void *positive_out; /* [R, H, C]  GAT: `out` over edges whose score is positive     (backward to target_logits) */
+    void *positive_sum; /* [R, H]     GAT: sum of weights before dropout over those     (backward to target_logits) */
+    void *weights;      /* [M, H]     softmax weights by edge row; rows of edges not attended are left as they are;
+                                      only where all in-edges are attended */
+} sage_attention_result;
+
+SAGE_ATTENTION_API int32_t sage_attention_forward(const sage_attention_problem *problem,
+                                                  const sage_attention_result *result);
+
+/* The transposed graph (sage_attention_transpose), if the caller keeps one; used where all in-edges of all targets
+ * are attended. Null arrays: it is built for the call. */
+typedef struct sage_attention_transposed {
+    const int64_t *indptr;    /* [S + 1] */
+    const void *indices;      /* [num_edges] of the graph's index_type */
+    const int64_t *positions; /* [num_edges] */
+} sage_attention_transposed;
+
+/* Gradients in, gradients out. Null outputs are not computed; the others are overwritten whole. */
+typedef struct sage_attention_gradients {
+    const void *out;           /* [R, H, C] */
+    const void *edge_out;      /* [R, H, D] or null */
+    const void *weights;       /* [M, H] or null: gradient of result.weights */
+    void *values;              /* [S, H, C] */
+    void *keys;                /* [S, H, C] */
+    void *queries;             /* [R, H, C] */
+    void *source_logits;       /* [S, H] */
+    void *target_logits;       /* [R, H] */
+    void *attention;           /* [H, C] */
+    void *edge_features;       /* [M, D] */
+    void *edge_weight;         /* as problem.edge_weight */
+    void *edge_queries;        /* [R, H, D] */
+} sage_attention_gradients;
+
+SAGE_ATTENTION_API int32_t sage_attention_backward(const sage_attention_problem *problem,
+                                                   const sage_attention_result *result,
+                                                   const sage_attention_transposed *transposed,
+                                                   const sage_attention_gradients *gradients);
+
+/* out_i = sum over the in-edges of i of edge_values * values_j, the plain weighted sum (a sparse times a dense matrix).
+ *   edge_values [num_edges] of dtype or null (all 1); values [num_sources, channels]; out [num_targets, channels]. */
+SAGE_ATTENTION_API int32_t sage_attention_aggregate(const sage_attention_graph *graph, int32_t dtype,
+                                                    const void *edge_values, const void *values, int64_t channels,
+                                                    void *out, int32_t num_threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,336 @@
+"""Finds and loads the native library; the only user of ctypes.
+
+Everything here mirrors ``core/include/sage_attention.h``. Callers check their arguments first; a status other
+than OK becomes an exception with the library's own message.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import ArgumentError, NativeError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "FLOAT32",
+    "FLOAT64",
+    "SCORES",
+    "Gradients",
+    "GraphArgument",
+    "Problem",
+    "Result",
+    "Sample",
+    "Sampling",
+    "Transposed",
+    "address",
+    "check",
+    "library",
+]
+
+ABI_VERSION = 1
+_INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
+FLOAT32, FLOAT64 = 0, 1
+INT32, INT64 = 0, 1
+SCORES = {"gat": 0, "gatv2": 1, "dot": 2}
+
+
+class GraphArgument(Structure):
+    """``sage_attention_graph``."""
+
+    _fields_ = [
+        ("indptr", c_void_p),
+        ("indices", c_void_p),
+        ("num_targets", c_int64),
+        ("num_sources", c_int64),
+        ("num_edges", c_int64),
+        ("index_type", c_int32),
+        ("trusted", c_int32),
+    ]
+
+
+class Sampling(Structure):
+    """``sage_attention_sampling``."""
+
+    _fields_ = [("seed", c_uint64), ("fan_out", c_int64), ("replace", c_int32), ("hop", c_uint32)]
+
+
+class Sample(Structure):
+    """``sage_attention_sample``."""
+
+    _fields_ = [
+        ("num_nodes", c_int64),
+        ("num_edges", c_int64),
+        ("num_hops", c_int64),
+        ("num_expanded", c_int64),
+        ("nodes", c_void_p),
+        ("indptr", c_void_p),
+        ("sources", c_void_p),
+        ("edge_ids", c_void_p),
+        ("num_sampled_nodes", c_void_p),
+        ("num_sampled_edges", c_void_p),
+    ]
+
+
+class Problem(Structure):
+    """``sage_attention_problem``."""
+
+    _fields_ = [
+        ("struct_size", c_int64),
+        ("score", c_int32),
+        ("dtype", c_int32),
+        ("graph", GraphArgument),
+        ("edge_ids", c_void_p),
+        ("num_edge_rows", c_int64),
+        ("targets", c_void_p),
+        ("num_rows", c_int64),
+        ("sampling", Sampling),
+        ("heads", c_int64),
+        ("channels", c_int64),
+        ("edge_channels", c_int64),
+        ("negative_slope", c_double),
+        ("scale", c_double),
+        ("dropout", c_double),
+        ("dropout_seed", c_uint64),
+        ("values", c_void_p),
+        ("keys", c_void_p),
+        ("queries", c_void_p),
+        ("source_logits", c_void_p),
+        ("target_logits", c_void_p),
+        ("attention", c_void_p),
+        ("edge_features", c_void_p),
+        ("edge_weight", c_void_p),
+        ("edge_queries", c_void_p),
+        ("num_threads", c_int32),
+        ("weights_before_dropout", c_int32),
+    ]
+
+
+class Result(Structure):
+    """``sage_attention_result``."""
+
+    _fields_ = [
+        (name, c_void_p)
+        for name in ("out", "edge_out", "row_max", "row_sum", "positive_out", "positive_sum", "weights")
+    ]
+
+
+class Transposed(Structure):
+    """``sage_attention_transposed``."""
+
+    _fields_ = [("indptr", c_void_p), ("indices", c_void_p), ("positions", c_void_p)]
+
+
+class Gradients(Structure):
+    """``sage_attention_gradients``."""
+
+    _fields_ = [
+        (name, c_void_p)
+        for name in (
+            "out",
+            "edge_out",
+            "weights",
+            "values",
+            "keys",
+            "queries",
+            "source_logits",
+            "target_logits",
+            "attention",
+            "edge_features",
+            "edge_weight",
+            "edge_queries",
+        )
+    ]
+
+
+# name -> (result type, argument types)
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "sage_attention_version": (c_char_p, []),
+    "sage_attention_abi_version": (c_int32, []),
+    "sage_attention_last_error": (c_char_p, []),
+    "sage_attention_cpu_level": (c_char_p, []),
+    "sage_attention_set_cpu_level": (c_int32, [c_char_p]),
+    "sage_attention_available_cpu_level": (c_char_p, [c_int32]),
+    "sage_attention_default_num_threads": (c_int32, []),
+    "sage_attention_check_graph": (c_int32, [POINTER(GraphArgument), c_int32]),
+    "sage_attention_coo_to_csc": (
+        c_int32,
+        [c_void_p, c_void_p, c_int32, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p],
+    ),
+    "sage_attention_transpose": (c_int32, [POINTER(GraphArgument), c_void_p, c_void_p, c_void_p]),
+    "sage_attention_sample_one_hop": (
+        c_int32,
+        [
+            POINTER(GraphArgument),
+            POINTER(Sampling),
+            c_void_p,
+            c_int64,
+            c_void_p,
+            c_void_p,
+            c_void_p,
+            c_int64,
+            c_int32,
+        ],
+    ),
+    "sage_attention_workspace_create": (c_void_p, []),
+    "sage_attention_workspace_free": (None, [c_void_p]),
+    "sage_attention_sample_hops": (
+        c_int32,
+        [
+            POINTER(GraphArgument),
+            c_void_p,
+            c_void_p,
+            c_int64,
+            c_void_p,
+            c_int64,
+            c_int32,
+            c_uint64,
+            c_int32,
+            POINTER(POINTER(Sample)),
+        ],
+    ),
+    "sage_attention_sample_free": (None, [POINTER(Sample)]),
+    "sage_attention_forward": (c_int32, [POINTER(Problem), POINTER(Result)]),
+    "sage_attention_backward": (
+        c_int32,
+        [POINTER(Problem), POINTER(Result), POINTER(Transposed), POINTER(Gradients)],
+    ),
+    "sage_attention_aggregate": (
+        c_int32,
+        [POINTER(GraphArgument), c_int32, c_void_p, c_void_p, c_int64, c_void_p, c_int32],
+    ),
+}
+
+_lock = threading.Lock()
+_library: ctypes.CDLL | None = None
+
+
+def _path() -> Path:
+    """The library beside this file, or the one named by SAGE_ATTENTION_LIBRARY."""
+    named = os.environ.get("SAGE_ATTENTION_LIBRARY")
+    if named:
+        return Path(named).absolute()
+    suffix = {"win32": ".dll", "cygwin": ".dll", "darwin": ".so"}.get(sys.platform, ".so")
+    return Path(__file__).absolute().parent / f"sage_attention{suffix}"
+
+
+def _load() -> ctypes.CDLL:
+    path = _path()
+    if not path.is_file():
+        raise NativeError(
+            f"native library: expected {path}, got no such file; reinstall sage-graph-attention "
+            "from a wheel for this platform, or set SAGE_ATTENTION_LIBRARY"
+        )
+    try:
+        # An absolute path: the loader then looks nowhere else, and no search path is touched.
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeError(
+            f"native library: {path} cannot be loaded: {error}; is the wheel the one for this platform?"
+        ) from error
+    for name, (result, arguments) in _SIGNATURES.items():
+        try:
+            function = getattr(loaded, name)
+        except AttributeError as error:
+            raise NativeError(
+                f"native library: {path} has no {name}; it is from another version, reinstall the package"
+            ) from error
+        function.restype = result
+        function.argtypes = arguments
+    version = loaded.sage_attention_abi_version()
+    if version != ABI_VERSION:
+        raise NativeError(
+            f"native library: expected ABI {ABI_VERSION}, got {version} from {path}; reinstall the package"
+        )
+    return loaded
+
+
+def library() -> ctypes.CDLL:
+    """The native library, loaded on first use.
+
+    Raises:
+        NativeError: It is missing, cannot be loaded, or has another ABI.
+    """
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _load()
+    return _library
+
+
+def check(status: int) -> None:
+    """Turns a status into an exception.
+
+    Raises:
+        ArgumentError: The library refused an argument.
+        MemoryError: It found no memory.
+        NativeError: Anything else.
+    """
+    if status == 0:
+        return
+    message = library().sage_attention_last_error().decode("utf-8", "replace")
+    if status == _INVALID_ARGUMENT:
+        name, _, rest = message.partition(": expected ")
+        expected, _, got = rest.partition(", got ")
+        if got:
+            raise ArgumentError(name, expected, got)
+        raise ArgumentError("argument", "one the native library takes", message)
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError(message)
+    raise NativeError(message)
+
+
+def address(array: NDArray[Any] | None) -> int | None:
+    """Address of a C-contiguous array's data, None for None.
+
+    The caller keeps the array alive for as long as the address is used.
+    """
+    if array is None:
+        return None
+    if not array.flags.c_contiguous:
+        raise ArgumentError("array", "a C-contiguous array", f"strides {array.strides}")
+    return int(array.ctypes.data)
+
+
+def float_type(dtype: np.dtype[Any]) -> int | None:
+    """The ABI's number of a NumPy float type; None if the core does not compute in it."""
+    return {"float32": FLOAT32, "float64": FLOAT64}.get(dtype.name)
+
+
+def index_type(dtype: np.dtype[Any]) -> int | None:
+    """The ABI's number of a NumPy index type; None if it is neither int32 nor int64."""
+    return {"int32": INT32, "int64": INT64}.get(dtype.name)
+
+
+def cpu_level() -> str:
+    """The CPU level the kernels run at, e.g. ``"avx2"``."""
+    return str(library().sage_attention_cpu_level().decode())
+
+
+def available_cpu_levels() -> list[str]:
+    """The levels this machine can run, lowest first."""
+    levels: list[str] = []
+    while True:
+        name = library().sage_attention_available_cpu_level(len(levels))
+        if name is None:
+            return levels
+        levels.append(name.decode())
+
+
+def set_cpu_level(level: str) -> None:
+    """Forces a CPU level, process-wide, for tests and measurements.
+
+    Raises:
+        ArgumentError: No level has that name.
+        NativeError: This machine cannot run it.
+    """
+    check(library().sage_attention_set_cpu_level(level.encode()))
