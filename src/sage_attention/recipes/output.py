@@ -1,0 +1,405 @@
+"""The output folder of a run: every file is written beside its place and then renamed into it.
+
+Whoever looks into the folder, at any moment and after any failure, sees whole files only: the old one or the
+new one. A full disk or a missing permission is one line that names the file and says what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from sage_attention.errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = [
+    "atomic_write",
+    "prepare_output_folder",
+    "write_json",
+    "write_npy",
+    "write_predictions_parquet",
+    "write_safetensors",
+    "write_text",
+]
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+# Virus scanners and indexers on Windows hold a fresh file open for a moment; then the rename is refused.
+_REPLACE_DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
+# Short, so that it fits wherever the real name fits; no process ever writes a file of this pattern for keeps.
+_TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = ".sage-", ".tmp"
+_STALE_SECONDS = 24 * 3600.0
+_PROBE_BYTES = 4096
+_ROWS_PER_GROUP = 1 << 20
+
+_NO_SPACE = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
+_NO_PERMISSION = {errno.EACCES, errno.EPERM}
+_NO_FSYNC = {errno.EINVAL, getattr(errno, "ENOTSUP", errno.EINVAL), errno.ENOSYS}
+_WINDOWS_DISK_FULL = {39, 112}  # ERROR_HANDLE_DISK_FULL, ERROR_DISK_FULL
+_WINDOWS_IN_USE = {32, 33}  # ERROR_SHARING_VIOLATION, ERROR_LOCK_VIOLATION
+
+
+def _reason_and_remedy(error: OSError) -> tuple[str, str]:
+    """What the system's error means to a user, and what the user can do."""
+    code, windows_code = error.errno, getattr(error, "winerror", None)
+    if code in _NO_SPACE or windows_code in _WINDOWS_DISK_FULL:
+        return (
+            "no space left there (or a quota or size limit is reached)",
+            "free some space or choose another folder",
+        )
+    if windows_code in _WINDOWS_IN_USE:
+        return "the file is open in another program", "close it there and run again"
+    if code == errno.EROFS:
+        return "the disk is read-only", "choose another folder"
+    if code in _NO_PERMISSION:
+        in_use = " or is open in another program" if os.name == "nt" else ""
+        return f"permission denied{in_use}", "allow writing there or choose another folder"
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        return "the folder does not exist", "create it first"
+    if code == errno.ENAMETOOLONG:
+        return "the path is too long", "choose a shorter one"
+    return error.strerror or str(error) or type(error).__name__, "check the disk or choose another folder"
+
+
+def _write_error(path: Path, error: OSError) -> SageAttentionError:
+    reason, remedy = _reason_and_remedy(error)
+    return SageAttentionError(f"{path}: cannot be written: {reason}; {remedy}")
+
+
+def _temporary_beside(path: Path) -> Path:
+    return path.with_name(f"{_TEMPORARY_PREFIX}{secrets.token_hex(6)}{_TEMPORARY_SUFFIX}")
+
+
+def _flush_to_disk(file: IO[Any]) -> None:
+    file.flush()
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in _NO_FSYNC:  # some network file systems cannot; the rename is still whole there
+            raise
+
+
+def _replace(source: Path, target: Path) -> None:
+    for delay in _REPLACE_DELAYS:
+        try:
+            os.replace(source, target)  # noqa: PTH105
+        except PermissionError:  # noqa: PERF203
+            time.sleep(delay)
+        else:
+            return
+    os.replace(source, target)  # noqa: PTH105
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike, *, encoding: str | None = None) -> Iterator[IO[Any]]:
+    """Open a file that appears under its name only once it is complete.
+
+    Inside the block a temporary file in the same folder is written. When the block ends well it is flushed
+    to the disk and renamed; when it raises, Ctrl-C included, it is removed and what stood there before stays.
+
+    Args:
+        path: The file to write. A link is followed; a folder or a device is refused.
+        encoding: None for a binary file, else the encoding of a text file; lines end with LF everywhere.
+
+    Yields:
+        The open temporary file.
+
+    Raises:
+        SageAttentionError: The file cannot be written: no space, no permission, no such folder, not a file.
+
+    Example:
+        >>> with atomic_write("numbers.txt", encoding="utf-8") as file:
+        ...     _ = file.write("1 2 3")
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise SageAttentionError(f"{path}: cannot be written: it is not a file; choose another name")
+    temporary = _temporary_beside(target)
+    try:
+        # Mode x and not mkstemp: the file gets the permissions that any other file of this user would get.
+        with temporary.open(
+            "xb" if encoding is None else "x", encoding=encoding, newline=None if encoding is None else "\n"
+        ) as file:
+            yield file
+            _flush_to_disk(file)
+        _replace(temporary, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and not isinstance(error, SageAttentionError):
+            raise _write_error(Path(path), error) from error
+        raise
+
+
+def _remove_stale_temporaries(folder: Path) -> None:
+    """Clear what a killed run left; a day old at least, for another run may be writing here right now."""
+    for leftover in folder.glob(f"{_TEMPORARY_PREFIX}*{_TEMPORARY_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
+                leftover.unlink()
+
+
+def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
+    """Make sure that a folder exists and can be written, before hours of work depend on it.
+
+    Nothing in it is deleted: a second run into the same folder replaces its own files, no others.
+
+    Args:
+        path: The folder; created with its parents if missing. A leading ``~`` is the home folder.
+        resume: The folder must be there already, for an earlier run is to be continued.
+
+    Returns:
+        The folder, ``~`` expanded.
+
+    Raises:
+        DataError: A file is in its place, it cannot be created or written, no space is left on its disk, or
+            there is nothing to resume.
+
+    Example:
+        >>> folder = prepare_output_folder("runs/first try")
+        >>> folder.is_dir()
+        True
+    """
+    folder = Path(path).expanduser()
+    expected = "a folder that can be written"
+    if folder.exists() and not folder.is_dir():
+        raise DataError(
+            folder, expected, "a file of that name", hint="choose another folder or move the file away"
+        )
+    if resume and not folder.exists():
+        raise DataError(
+            folder,
+            "the folder of an earlier run to resume",
+            "no such folder",
+            hint="check its name or start without resuming",
+        )
+    probe = _temporary_beside(folder / "probe")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with probe.open("xb") as file:
+                file.write(b"\0" * _PROBE_BYTES)
+                _flush_to_disk(file)
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+    except FileExistsError as error:
+        raise DataError(
+            error.filename or folder,
+            "a folder",
+            "a file of that name",
+            hint="choose another folder or move the file away",
+        ) from error
+    except NotADirectoryError as error:
+        raise DataError(
+            folder, expected, "a path through a file, which is no folder", hint="choose another folder"
+        ) from error
+    except OSError as error:
+        reason, remedy = _reason_and_remedy(error)
+        raise DataError(folder, expected, f"an error: {reason}", hint=remedy) from error
+    _remove_stale_temporaries(folder)
+    return folder
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file, UTF-8, whole or not at all.
+
+    Args:
+        path: The file.
+        text: Its content. Half surrogates, as undecodable file names give, are replaced by ``?``.
+
+    Raises:
+        SageAttentionError: The file cannot be written.
+    """
+    content = text.encode("utf-8", errors="replace")
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Bring a value to what JSON knows; NaN and infinities become null, as strict JSON has neither."""
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, np.generic):
+        return _plain(value.item(), where)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist(), where)
+    if isinstance(value, dict):
+        return {str(key): _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{where}[{number}]") for number, item in enumerate(value)]
+    raise ArgumentError(where, "something JSON can hold", type(value).__name__)
+
+
+def write_json(path: PathLike, value: Any) -> None:
+    """Write a JSON file, UTF-8, indented, whole or not at all.
+
+    Args:
+        path: The file.
+        value: Dictionaries, lists, strings, numbers, paths, NumPy scalars and arrays. NaN and infinity become
+            ``null``.
+
+    Raises:
+        ArgumentError: The value holds something JSON cannot express.
+        SageAttentionError: The file cannot be written.
+
+    Example:
+        >>> write_json("metrics.json", {"test_accuracy": np.float32(0.5), "epochs": 3})
+    """
+    write_text(path, json.dumps(_plain(value, "value"), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+class _WriteOnly:
+    """Hides that a file is a real one: NumPy then writes through it and errors keep their number."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.write = file.write
+
+
+def write_npy(path: PathLike, array: npt.ArrayLike) -> None:
+    """Write an array as ``.npy``, whole or not at all, never pickled.
+
+    Args:
+        path: The file.
+        array: Any shape, any dtype but object.
+
+    Raises:
+        ArgumentError: The array holds Python objects.
+        SageAttentionError: The file cannot be written.
+
+    Example:
+        >>> write_npy("embeddings.npy", np.zeros((3, 2), dtype=np.float32))
+    """
+    values = np.asarray(array)
+    if values.dtype.hasobject:
+        raise ArgumentError("array", "an array of numbers or strings", f"dtype {values.dtype}")
+    with atomic_write(path) as file:
+        np.save(_WriteOnly(file), values, allow_pickle=False)
+
+
+def _checked_node_ids(node_ids: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Node ids as int64 or as an array of str; shape [N]."""
+    ids = np.asarray(node_ids)
+    if ids.ndim != 1:
+        raise ArgumentError("node_ids", "one id per node, shape [N]", f"shape {list(ids.shape)}")
+    if ids.dtype.kind in "iu":
+        if ids.size and int(ids.max()) > np.iinfo(np.int64).max:
+            raise ArgumentError("node_ids", "ids that fit int64", int(ids.max()))
+        return ids.astype(np.int64)
+    if ids.dtype.kind == "U" or all(isinstance(one, str) for one in ids.tolist()):
+        return ids.astype(object)
+    raise ArgumentError("node_ids", "integers or strings", f"dtype {ids.dtype}")
+
+
+def write_predictions_parquet(
+    path: PathLike,
+    node_ids: npt.ArrayLike,
+    class_names: Sequence[str],
+    probabilities: npt.NDArray[np.floating[Any]],
+) -> None:
+    """Write one row per node: the node, the class predicted for it, and how probable that class is.
+
+    Columns: ``node`` (int64 or string), ``predicted`` (string), ``probability`` (float32).
+
+    Args:
+        path: The Parquet file.
+        node_ids: Ids as the user knows them, integers or strings, shape [N].
+        class_names: Names of the K classes.
+        probabilities: float32 [N, K]. Ties go to the first class.
+
+    Raises:
+        ArgumentError: Shapes do not agree, an id is neither integer nor string, or a probability is not
+            finite.
+        MissingDependencyError: pyarrow is not installed.
+        SageAttentionError: The file cannot be written.
+
+    Example:
+        >>> write_predictions_parquet("predictions.parquet", [7, 9], ["cat", "dog"],
+        ...                           np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32))
+    """
+    ids = _checked_node_ids(node_ids)
+    table = np.asarray(probabilities)
+    if table.ndim != 2 or table.shape != (len(ids), len(class_names)) or not len(class_names):
+        raise ArgumentError(
+            "probabilities",
+            f"shape [{len(ids)}, {len(class_names)}] (nodes, classes)",
+            f"shape {list(table.shape)}",
+        )
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependencyError("pyarrow", "Writing predictions as Parquet", "tables") from error
+    names = pa.array([str(name) for name in class_names], type=pa.string())
+    id_type = pa.int64() if ids.dtype == np.int64 else pa.string()
+    schema = pa.schema([("node", id_type), ("predicted", pa.string()), ("probability", pa.float32())])
+    with atomic_write(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        # Group by group, so that a memory-mapped table of a billion values never has to fit into memory.
+        for start in range(0, len(ids), _ROWS_PER_GROUP):
+            rows = slice(start, start + _ROWS_PER_GROUP)
+            block = np.asarray(table[rows])
+            winners = block.argmax(axis=1)
+            best = block[np.arange(len(block)), winners].astype(np.float32)  # argmax finds NaN first
+            if not np.isfinite(best).all():
+                row = start + int(np.flatnonzero(~np.isfinite(best))[0])
+                raise ArgumentError("probabilities", "finite numbers", f"{best[row - start]} in row {row}")
+            writer.write_table(
+                pa.table(
+                    [pa.array(ids[rows], type=id_type), names.take(pa.array(winners)), pa.array(best)],
+                    schema=schema,
+                )
+            )
+
+
+def write_safetensors(
+    path: PathLike, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write named arrays as a safetensors file, whole or not at all.
+
+    Args:
+        path: The file.
+        tensors: Arrays by name.
+        metadata: Strings by name, kept in the file's header.
+
+    Raises:
+        ArgumentError: A metadata value is no string, or a dtype has no place in the format.
+        MissingDependencyError: safetensors is not installed.
+        SageAttentionError: The file cannot be written.
+
+    Example:
+        >>> write_safetensors("model.safetensors", {"weight": np.eye(2, dtype=np.float32)}, {"heads": "8"})
+    """
+    try:
+        from safetensors.numpy import save
+    except ImportError as error:
+        raise MissingDependencyError("safetensors", "Writing a model", "apply") from error
+    for name, text in (metadata or {}).items():
+        if not isinstance(text, str):
+            raise ArgumentError(f"metadata[{name!r}]", "a string", type(text).__name__)
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise ArgumentError(
+                f"tensors[{name!r}]", "an array of numbers or booleans", f"dtype {array.dtype}"
+            )
+    content = save(arrays, metadata=dict(metadata or {}))
+    with atomic_write(path) as file:
+        file.write(content)
