@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sage_attention.errors import DataError
+from sage_attention.recipes.dataset_npz import load_npz_dataset
 from sage_attention.recipes.edges import EdgeTable, read_edges
 from sage_attention.recipes.features import FeatureTable, read_features
 from sage_attention.recipes.ids import IdColumn, common_type, positions, universe
 from sage_attention.recipes.labels import LabelTable, read_labels
+from sage_attention.recipes.node_dataset import NodeDataset, both_ways, check_classes, check_members
 from sage_attention.recipes.split import check_fractions, check_seed, stratified_split
-from sage_attention.recipes.tables import PathLike, quoted
+from sage_attention.recipes.tables import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,65 +22,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["NodeDataset", "both_ways", "load_dataset"]
+    from sage_attention.recipes.tables import PathLike
 
-_SPLIT = (0.6, 0.2, 0.2)
-
-
-def _none() -> NDArray[np.int64]:
-    return np.empty(0, np.int64)
-
-
-@dataclass(frozen=True)
-class NodeDataset:
-    """A graph with what is known of its nodes. A node's position is its number from here on.
-
-    Attributes:
-        node_ids: The user's id of each node, sorted: int64 [N], or text (NumPy ``U``) [N].
-        edge_index: int64 [2, E] of positions; row 0 = sources, row 1 = targets.
-        features: float32 [N, F], dense or `scipy.sparse.csr_array`, or None if there are none.
-        labels: int64 [N], positions in `class_names`, -1 = no label.
-        class_names: What the labels are called.
-        train: Sorted int64 positions of the nodes to learn from.
-        val: Sorted int64 positions of the nodes to choose by.
-        test: Sorted int64 positions of the nodes to judge by.
-    """
-
-    node_ids: NDArray[Any]
-    edge_index: NDArray[np.int64]
-    features: Any
-    labels: NDArray[np.int64]
-    class_names: list[str] = field(default_factory=list)
-    train: NDArray[np.int64] = field(default_factory=_none)
-    val: NDArray[np.int64] = field(default_factory=_none)
-    test: NDArray[np.int64] = field(default_factory=_none)
-
-    @property
-    def num_nodes(self) -> int:
-        """How many nodes there are."""
-        return int(self.node_ids.size)
-
-    @property
-    def num_edges(self) -> int:
-        """How many edges there are."""
-        return int(self.edge_index.shape[1])
-
-    @property
-    def num_classes(self) -> int:
-        """How many classes there are; 0 without labels."""
-        return len(self.class_names)
+__all__ = ["NodeDataset", "load_dataset", "load_npz_dataset"]
 
 
 def load_dataset(
-    edges: Union[PathLike, EdgeTable],
-    features: Union[PathLike, FeatureTable, None] = None,
-    labels: Union[PathLike, LabelTable, None] = None,
+    edges: PathLike | EdgeTable,
+    features: PathLike | FeatureTable | None = None,
+    labels: PathLike | LabelTable | None = None,
     *,
     undirected: bool = False,
-    split: Sequence[float] = _SPLIT,
+    split: Sequence[float] = (0.6, 0.2, 0.2),
     seed: int = 0,
 ) -> NodeDataset:
-    """Load a graph with features and labels.
+    r"""Load a graph with features and labels.
 
     The nodes are those of the features; without features those of the labels and of the edges together.
     They are numbered in the order of their ids: integers by value, so that ids 0..N-1 keep their numbers,
@@ -107,20 +64,22 @@ def load_dataset(
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "edges.csv")
-        >>> _ = path.write_text("source,target\\nann,bob\\nbob,eve\\n")
+        >>> _ = path.write_text("source,target\nann,bob\nbob,eve\n")
         >>> data = load_dataset(path, undirected=True)
         >>> data.node_ids.tolist(), data.edge_index.tolist()
         (['ann', 'bob', 'eve'], [[0, 1, 1, 2], [1, 0, 2, 1]])
     """
     # The cheap checks first: nobody should wait for ten million edges to learn of a wrong fraction.
     fractions, seed = check_fractions(split), check_seed(seed)
-    if isinstance(labels, (str, bytes)) or hasattr(labels, "__fspath__"):
-        labels = read_labels(labels)  # type: ignore[arg-type]
-    if isinstance(features, (str, bytes)) or hasattr(features, "__fspath__"):
-        features = read_features(features)  # type: ignore[arg-type]
-    if isinstance(edges, (str, bytes)) or hasattr(edges, "__fspath__"):
-        edges = read_edges(edges)  # type: ignore[arg-type]
-    return _joined(edges, features, labels, undirected, fractions, seed)  # type: ignore[arg-type]
+    if labels is not None and not isinstance(labels, LabelTable):
+        labels = read_labels(labels)
+    if labels is not None:
+        check_classes(labels.path, labels.class_names, labels.label_column)
+    if features is not None and not isinstance(features, FeatureTable):
+        features = read_features(features)
+    if not isinstance(edges, EdgeTable):
+        edges = read_edges(edges)
+    return _joined(edges, features, labels, undirected, fractions, seed)
 
 
 def _joined(
@@ -131,66 +90,48 @@ def _joined(
     fractions: tuple[float, float, float],
     seed: int,
 ) -> NodeDataset:
-    feature_ids = None if features is None else _ids_of(features.path, features.id_column, len(features))
-    label_ids = None if labels is None else _ids_of(labels.path, labels.id_column, len(labels))
-    columns = [c for c in (feature_ids, label_ids, edges.source_ids, edges.target_ids) if c is not None]
-    columns = common_type(columns)
-    source, target = columns[-2:]
-    nodes = universe(columns[:1] if features is not None else columns)
-    ends = [_known(nodes, ids, "edge", columns[0].path) for ids in (source, target)]
-    edge_index = np.stack(ends)
+    """Check the tables against each other and number the nodes."""
+    given: dict[str, IdColumn] = {"source": edges.source_ids, "target": edges.target_ids}
+    if features is not None:
+        given["features"] = _ids_of(features.path, features.id_column, len(features))
+    if labels is not None:
+        given["labels"] = _ids_of(labels.path, labels.id_column, len(labels))
+    ids = dict(zip(given, common_type(list(given.values()))))
+    nodes = universe([ids["features"]] if features is not None else list(ids.values()))
+    home = edges.path if features is None else features.path
+    edge_index = np.stack([_known(nodes, ids[end], "edges", home) for end in ("source", "target")])
     if undirected:
         edge_index = both_ways(edge_index, nodes.size)
-    values = None if features is None else _reordered(features.values, positions(nodes, columns[0].values))
-    if labels is None:
-        return NodeDataset(nodes, edge_index, values, np.full(nodes.size, -1, np.int64))
-    at = _known(nodes, columns[-3], "label", columns[0].path)
+    values = (
+        None if features is None else _reordered(features.values, positions(nodes, ids["features"].values))
+    )
     classes = np.full(nodes.size, -1, np.int64)
+    if labels is None:
+        return NodeDataset(nodes, edge_index, values, classes)
+    at = _known(nodes, ids["labels"], "labels", home)
     classes[at] = labels.labels
     train, val, test = _parts(labels, at, classes, fractions, seed)
     return NodeDataset(nodes, edge_index, values, classes, list(labels.class_names), train, val, test)
 
 
 def _ids_of(path: Path, ids: IdColumn | None, size: int) -> IdColumn:
-    if ids is not None:
-        return ids
-    return IdColumn(np.arange(size, dtype=np.int64), path, None, _counted)
+    """Return the ids of a table; 0..N-1 for one that has none."""
+    return IdColumn(np.arange(size, dtype=np.int64), path, None, _counted) if ids is None else ids
 
 
 def _counted(index: int) -> int | None:
     return index + 1
 
 
-def _known(nodes: NDArray[Any], ids: IdColumn, what: str, path: Path) -> NDArray[np.int64]:
-    """Return the positions of ids that must all be nodes."""
+def _known(nodes: NDArray[Any], ids: IdColumn, what: str, home: Path) -> NDArray[np.int64]:
+    """Return the positions of ids that must all be nodes, which `home` defines."""
     at = positions(nodes, ids.values)
     unknown = at < 0
     if unknown.any():
         count = int(unknown.sum())
-        hint = f"{count} {what}s name nodes without features" if count > 1 else ""
-        raise ids.error(int(np.argmax(unknown)), f"a node of {path.name}", hint=hint)
+        hint = f"{count} {what} name nodes without features" if count > 1 else "it has no features"
+        raise ids.error(int(np.argmax(unknown)), f"a node of {home.name}", hint=hint)
     return at
-
-
-def both_ways(edge_index: NDArray[np.int64], num_nodes: int) -> NDArray[np.int64]:
-    """Return every edge in both directions, each once, sorted by source, then target.
-
-    Args:
-        edge_index: int64 [2, E], values from 0 to `num_nodes` - 1.
-        num_nodes: How many nodes there are, at most 3,037,000,499 (so that a pair fits 64 bits).
-
-    Returns:
-        int64 [2, E'], where a self loop is there once too.
-
-    Example:
-        >>> both_ways(np.array([[0, 1, 2], [1, 0, 2]]), 3).tolist()
-        [[0, 1, 2], [1, 0, 2]]
-    """
-    if num_nodes > 3_037_000_499:
-        raise DataError(None, "at most 3037000499 nodes for undirected edges", str(num_nodes))
-    source, target = edge_index
-    pairs = np.unique(np.concatenate([source * num_nodes + target, target * num_nodes + source]))
-    return np.stack(np.divmod(pairs, max(num_nodes, 1))).astype(np.int64, copy=False)
 
 
 def _reordered(values: Any, at: NDArray[np.int64]) -> Any:
@@ -210,29 +151,21 @@ def _parts(
     seed: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return train, val and test, from the file's split or by chance."""
-    labels, names = table.labels, table.class_names
-    if len(names) < 2:
-        raise DataError(
-            table.path,
-            "at least two classes",
-            f"only {quoted(names[0])}" if names else "none",
-            column=table.row_column,
-            hint="-1 and an empty cell mean no label",
-        )
     if table.split is not None:
         train, val, test = (np.sort(at[table.split == part]) for part in range(3))
         if train.size == 0:
-            raise DataError(table.path, "at least one labelled node in train", "none", column="split")
+            raise DataError(
+                table.path, "at least one labelled node in train", "none", column=table.split_column
+            )
         return train, val, test
-    sizes = np.bincount(labels[labels >= 0], minlength=len(names))
-    if (sizes == 1).any():
-        index = int(np.flatnonzero(np.isin(labels, np.flatnonzero(sizes == 1)))[0])
+    lonely = check_members(table.labels, table.class_names)
+    if lonely is not None:
         raise DataError(
             table.path,
-            f"at least two nodes of the class {quoted(names[int(labels[index])])}",
+            f"at least two nodes of the class {quoted(table.class_names[int(table.labels[lonely])])}",
             "one",
-            row=table.row(index),
-            column=table.row_column,
+            row=table.row(lonely),
+            column=table.label_column,
             hint="drop it, merge it with another class, or give a split column",
         )
     return stratified_split(classes, fractions, seed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sage_attention.errors import DataError
 from sage_attention.recipes.ids import IdColumn, common_type, ids_from_column, ids_from_numbers
-from sage_attention.recipes.tables import check_file, file_kind, open_table, quoted
+from sage_attention.recipes.tables import check_file, file_kind, import_pyarrow, open_table, quoted
 from sage_attention.recipes.tables_numpy import is_sparse, npz_int, read_npy, read_npz, sparse_from_npz
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sage_attention.recipes.tables import PathLike, Table
 
-__all__ = ["EdgeTable", "read_edges"]
+__all__ = ["EdgeTable", "edges_from_array", "read_edges"]
 
 _SOURCES = (
     "source",
@@ -89,14 +89,16 @@ def read_edges(
     delimiter: str | None = None,
     header: bool | None = None,
 ) -> EdgeTable:
-    """Read a list of edges.
+    r"""Read a list of edges.
 
     | format | what it holds |
     |---|---|
     | .csv .tsv .tab .txt .edges .edgelist | rows of two or more columns, with a header or without |
     | .parquet .pq | two or more columns |
     | .npy | integers [2, E] or [E, 2]; a [2, 2] array is read as [2, E]: its rows are sources and targets |
-    | .npz | `edge_index` as .npy above, or `row` (sources) and `col` (targets), or what `scipy.sparse.save_npz` writes (row = source, column = target, every stored entry an edge) |
+    | .npz | `edge_index` like .npy; or `row` (sources) and `col` (targets); or a SciPy sparse matrix |
+
+    In a matrix rows are sources, columns are targets and every stored entry is an edge.
 
     Without `source` and `target` the columns are those of the usual names (source/target, src/dst, from/to,
     id_1/id_2, ...) if the header has both, else the first two.
@@ -120,7 +122,7 @@ def read_edges(
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "edges.csv")
-        >>> _ = path.write_text("source,target\\n0,1\\n1,2\\n")
+        >>> _ = path.write_text("source,target\n0,1\n1,2\n")
         >>> edges = read_edges(path)
         >>> edges.source.tolist(), edges.target.tolist()
         ([0, 1], [1, 2])
@@ -135,7 +137,7 @@ def read_edges(
                 file, "a table when columns are asked for", f"column {quoted(column)} of a {kind} file"
             )
     if kind == "npy":
-        return _from_array(file, read_npy(file), None)
+        return edges_from_array(file, read_npy(file), None)
     return _from_npz(file)
 
 
@@ -151,7 +153,7 @@ def _from_table(
     pair = common_type(
         [ids_from_column(table, first, read[first]), ids_from_column(table, second, read[second])]
     )
-    further = {column: _any_column(table, i, read[i]) for column, i in extra.items()}
+    further = {column: _further_column(table, i, read[i]) for column, i in extra.items()}
     return EdgeTable(table.path, pair[0], pair[1], further)
 
 
@@ -162,50 +164,68 @@ def _single_column(table: Table) -> DataError:
     if other is not None:
         hint = f"if {quoted(other)} separates the columns, say delimiter={other!r}"
     expected = "two columns, separated by comma, tab, semicolon or space"
-    return DataError(
-        table.path, expected, f"one: {quoted(cell)}", row=1 if table.has_header else table.row(0), hint=hint
-    )
+    return DataError(table.path, expected, f"one: {quoted(cell)}", row=table.top_row, hint=hint)
 
 
 def _pair(table: Table, source: str | int | None, target: str | int | None) -> tuple[int, int]:
+    """Return the positions of the two columns: as asked for, else by usual names, else the first two."""
     first = None if source is None else table.find(source)
     second = None if target is None else table.find(target)
-    if first is None and second is None:
-        first, second = table.find_first(_SOURCES), table.find_first(_TARGETS)
-        if first is None or second is None:
-            first, second = 0, 1
-    elif first is None:
-        usual = table.find_first(_SOURCES)
-        first = usual if usual not in (None, second) else (0 if second != 0 else 1)
-    elif second is None:
-        usual = table.find_first(_TARGETS)
-        second = usual if usual not in (None, first) else (1 if first != 1 else 0)
-    assert first is not None and second is not None  # noqa: S101 -- for the type checker
+    usual = table.find_first(_SOURCES), table.find_first(_TARGETS)
+    if first is None and second is None and None in usual:
+        return 0, 1
+    if first is None:
+        first = _left(usual[0], 0, taken=second)
+    if second is None:
+        second = _left(usual[1], 1, taken=first)
     if first == second:
-        raise DataError(
-            table.path, "two columns for source and target", f"{quoted(table.label(first))} for both"
-        )
+        got = f"column {quoted(table.label(first))} for both"
+        raise DataError(table.path, "two columns for source and target", got)
     return first, second
 
 
-def _any_column(table: Table, position: int, column: Any) -> NDArray[Any]:
+def _left(usual: int | None, plain: int, taken: int | None) -> int:
+    if usual is not None and usual != taken:
+        return usual
+    return plain if plain != taken else 1 - plain
+
+
+def _further_column(table: Table, position: int, column: Any) -> NDArray[Any]:
     """Return a further column as int64, float64 or text, whichever holds it."""
-    values = np.asarray(column.to_numpy())
-    if values.dtype.kind in "iu":
-        return values.astype(np.int64)
-    if values.dtype.kind == "f":
-        return values.astype(np.float64)
-    if values.dtype.kind == "O":
-        for kind in (np.int64, np.float64):
-            try:
-                return values.astype(kind) if table.untyped else values.astype("U")
-            except (ValueError, TypeError, OverflowError):
-                continue
-        return values.astype("U")
-    raise DataError(table.path, "numbers or text", f"the type {column.type}", column=table.label(position))
+    pa = import_pyarrow("reading tables")
+    name = table.label(position)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        at = int(np.argmax(column.is_null().to_numpy()))
+        raise DataError(table.path, "a value", "an empty cell", row=table.row(at), column=name)
+    if table.untyped:
+        try:
+            column = column.cast(pa.float64())
+            column = column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            pass  # whatever it could be cast to so far is what it is
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return np.asarray(column.to_numpy()).astype(np.int64)
+    if pa.types.is_floating(kind):
+        return np.asarray(column.to_numpy()).astype(np.float64)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.asarray(column.to_numpy()).astype("U")
+    raise DataError(table.path, "numbers or text", f"the type {kind}", column=name)
 
 
-def _from_array(path: Path, array: NDArray[Any], key: str | None) -> EdgeTable:
+def edges_from_array(path: Path, array: NDArray[Any], key: str | None) -> EdgeTable:
+    """Turn an array into edges.
+
+    Args:
+        path: The file it comes from, for messages.
+        array: Integers [2, E] or [E, 2]; [2, 2] is read as [2, E].
+        key: What an NPZ file calls it, or None.
+
+    Raises:
+        DataError: Another shape, no edges, or ids that are not integers from 0 on.
+    """
     if array.ndim != 2 or 2 not in array.shape:
         raise DataError(path, "an array of shape [2, E] or [E, 2]", f"shape {list(array.shape)}", column=key)
     by_rows = array.shape[0] == 2
@@ -233,7 +253,7 @@ class _Rows:
 def _from_npz(path: Path) -> EdgeTable:
     arrays = read_npz(path)
     if "edge_index" in arrays:
-        return _from_array(path, arrays["edge_index"], "edge_index")
+        return edges_from_array(path, arrays["edge_index"], "edge_index")
     if is_sparse(arrays):
         matrix = sparse_from_npz(path, arrays)
         if matrix.shape[0] != matrix.shape[1]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sage_attention.recipes.tables import PathLike, Table
 
-__all__ = ["FeatureTable", "read_features", "sparse_float32"]
+__all__ = ["FeatureTable", "dense_float32", "read_features", "sparse_float32"]
 
 _KINDS = ("text", "parquet", "npy", "npz", "json")
 _NO_ID_HINT = "if the file has no id column, say id_column=False"
@@ -110,7 +110,7 @@ def read_features(
         if not isinstance(id_column, bool):
             raise DataError(file, "a table when an id column is asked for", f"a .{kind} file")
         if kind == "npy":
-            table = FeatureTable(file, _dense(file, read_npy(file)))
+            table = FeatureTable(file, dense_float32(file, read_npy(file)))
         elif kind == "npz":
             table = _from_npz(file)
         else:
@@ -214,7 +214,17 @@ def _from_lists(table: Table, position: int, column: Any) -> NDArray[np.float32]
     return values
 
 
-def _dense(path: Path, array: NDArray[Any], key: str | None = None) -> NDArray[np.float32]:
+def dense_float32(path: Path, array: NDArray[Any], key: str | None = None) -> NDArray[np.float32]:
+    """Return a matrix as contiguous float32.
+
+    Args:
+        path: The file it comes from, for messages.
+        array: Numbers [N, F].
+        key: What an NPZ file calls it, or None.
+
+    Raises:
+        DataError: Not numbers, not two dimensions, empty, or not finite in float32.
+    """
     if array.dtype.kind not in "biuf":
         raise DataError(path, "an array of numbers", f"an array of {array.dtype}", column=key)
     if array.ndim != 2 or 0 in array.shape:

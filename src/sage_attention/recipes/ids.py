@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
     from sage_attention.recipes.tables import Table
 
-__all__ = ["IdColumn", "common_type", "ids_from_column", "ids_from_numbers", "positions", "universe"]
+__all__ = [
+    "IdColumn",
+    "common_type",
+    "ids_from_column",
+    "ids_from_numbers",
+    "positions",
+    "sorted_unique",
+    "universe",
+]
 
 _LONGEST = 256
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
@@ -196,9 +204,34 @@ def common_type(columns: Sequence[IdColumn]) -> list[IdColumn]:
     return [c.as_text() for c in columns]
 
 
+def sorted_unique(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the different values, sorted: as `numpy.unique`, several times faster.
+
+    Args:
+        values: int64 or text, [n].
+
+    Example:
+        >>> sorted_unique(np.array([5, 3, 5])).tolist()
+        [3, 5]
+    """
+    if values.size == 0:
+        return values
+    if values.dtype.kind == "i":
+        low, high = int(values.min()), int(values.max())
+        if high - low < 4 * values.size:  # dense enough to tick off
+            present = np.zeros(high - low + 1, np.bool_)
+            present[values - low] = True
+            return np.flatnonzero(present) + low
+    ordered = np.sort(values)
+    new = np.empty(ordered.size, np.bool_)
+    new[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return ordered[new]
+
+
 def universe(columns: Sequence[IdColumn]) -> NDArray[Any]:
     """Return every id of these columns once, sorted: integers by value, text by code point."""
-    return np.unique(np.concatenate([np.unique(c.values) for c in columns]))
+    return sorted_unique(np.concatenate([sorted_unique(c.values) for c in columns]))
 
 
 def positions(nodes: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:

@@ -39,7 +39,8 @@ class LabelTable:
         class_names: Sorted: by value if all are integers, else by code point.
         id_column: The id of each row, or None where row k is node k.
         split: int8 [n], 0 train, 1 val, 2 test, -1 none of them; or None if the file has no split.
-        row_column: Name or 1-based number of the column of labels, for messages.
+        label_column: Name or 1-based number of the column of labels, for messages.
+        split_column: The same of the split.
     """
 
     path: Path
@@ -47,7 +48,8 @@ class LabelTable:
     class_names: list[str]
     id_column: IdColumn | None = None
     split: NDArray[np.int8] | None = None
-    row_column: str | int | None = None
+    label_column: str | int | None = None
+    split_column: str | int | None = None
 
     @property
     def ids(self) -> NDArray[Any] | None:
@@ -71,11 +73,12 @@ def read_labels(
     delimiter: str | None = None,
     header: bool | None = None,
 ) -> LabelTable:
-    """Read node labels.
+    r"""Read node labels.
 
     | format | what it holds |
     |---|---|
-    | .csv .tsv .tab .txt, .parquet .pq | a column of ids, one of labels (integers or text), optionally one of splits |
+    | .csv .tsv .tab .txt | columns of ids, of labels (integers or text) and perhaps of the split |
+    | .parquet .pq | the same |
     | .npy | integers [N], row k = node k |
 
     No label is an empty cell, or -1 where all labels are integers. The split column holds train, val (also
@@ -104,7 +107,7 @@ def read_labels(
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "labels.csv")
-        >>> _ = path.write_text("id,kind\\n0,cat\\n1,ant\\n2,cat\\n")
+        >>> _ = path.write_text("id,kind\n0,cat\n1,ant\n2,cat\n")
         >>> labels = read_labels(path)
         >>> labels.class_names, labels.labels.tolist()
         (['ant', 'cat'], [1, 0, 1])
@@ -172,7 +175,8 @@ def _from_table(
     split = None
     if at_split is not None:
         split = _split(table, at_split, read[at_split], guessed=guessed)
-    made = LabelTable(table.path, labels, names, ids, split, table.label(at_label))
+    named = None if at_split is None else table.label(at_split)
+    made = LabelTable(table.path, labels, names, ids, split, table.label(at_label), named)
     if split is not None:
         _check_labelled(made, split)
     return made
@@ -273,6 +277,6 @@ def _check_labelled(table: LabelTable, split: NDArray[np.int8]) -> None:
             f"a label, as the node is in {PARTS[int(split[at])]}",
             "none",
             row=table.row(at),
-            column=table.row_column,
+            column=table.label_column,
             hint="leave its split empty",
         )

@@ -82,7 +82,7 @@ def stratified_split(
     draws = np.random.Generator(np.random.Philox(seed)).random(labels.size)
     order = np.lexsort((draws, labels))
     order = order[labels[order] >= 0]
-    classes, sizes = np.unique(labels[order], return_counts=True)
+    sizes = np.bincount(labels[order])
     parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     start = 0
     for size in sizes.tolist():

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from sage_attention.errors import DataError, MissingDependencyError
+from sage_attention.errors import ArgumentError, DataError, MissingDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,18 +134,21 @@ def file_kind(path: PathLike, allowed: Sequence[str]) -> str:
         One of `allowed`.
 
     Raises:
+        ArgumentError: `path` is not a path at all.
         DataError: The extension is unknown, or belongs to a format that is not allowed here.
 
     Example:
         >>> file_kind("Edges.TSV", ["text", "npy"])
         'text'
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError("path", "a path", type(path).__name__)
     suffix = Path(path).suffix.lower()
     kind = _KINDS.get(suffix)
     if kind not in allowed or kind is None:
         known = ", ".join(s for s, k in _KINDS.items() if k in allowed)
         raise DataError(
-            path if isinstance(path, Path) else str(path),
+            Path(path),
             f"a file ending in one of {known}",
             quoted(suffix) if suffix else "no extension",
             hint=_HINTS.get(suffix, ""),
@@ -160,10 +163,10 @@ def import_pyarrow(needed_for: str) -> ModuleType:
         MissingDependencyError: PyArrow is not installed.
     """
     try:
-        import pyarrow
+        import pyarrow as pa
     except ImportError:
         raise MissingDependencyError("pyarrow", needed_for, "tables") from None
-    return pyarrow  # type: ignore[no-any-return]
+    return pa  # type: ignore[no-any-return]
 
 
 def import_sparse(needed_for: str) -> Any:
@@ -186,12 +189,14 @@ class Table(ABC):
         path: The file.
         names: One name per column; "1", "2", ... where the file has no header.
         has_header: Whether the names come from the file.
+        top_row: The editor's row of the header, or of the first data row where there is none.
         untyped: Whether the file holds text only, so that it is for us to tell numbers from text.
     """
 
     path: Path
     names: tuple[str, ...]
     has_header: bool
+    top_row: int
     untyped: bool
 
     @abstractmethod
@@ -268,7 +273,7 @@ def simplified(name: str) -> str:
 
 
 def open_table(path: PathLike, *, delimiter: str | None = None, header: bool | None = None) -> Table:
-    """Open a CSV, TSV or Parquet file.
+    r"""Open a CSV, TSV or Parquet file.
 
     Args:
         path: The file; its extension tells its format.
@@ -284,7 +289,7 @@ def open_table(path: PathLike, *, delimiter: str | None = None, header: bool | N
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "edges.csv")
-        >>> _ = path.write_text("source,target\\n0,1\\n")
+        >>> _ = path.write_text("source,target\n0,1\n")
         >>> open_table(path).names
         ('source', 'target')
     """

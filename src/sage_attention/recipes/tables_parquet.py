@@ -26,6 +26,7 @@ class ParquetTable(Table):
 
     untyped = False
     has_header = True
+    top_row = 1
 
     def __init__(self, path: Path) -> None:
         self.path = path

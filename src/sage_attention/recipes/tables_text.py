@@ -31,11 +31,15 @@ _SAMPLE_LINES = 50
 _TOP = re.compile(rb"(?:[ \t\r]*[#%][^\n]*(?:\n|\Z)|[ \t\r]*\n)*")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*\Z", re.ASCII)
 _NOT_FINITE = re.compile(r"\s*[+-]?(?:nan|inf|infinity)\s*\Z", re.IGNORECASE)
-_HEADER_WORDS = frozenset(
-    "id ids node nodes node_id nodeid name index user user_id item item_id source target src dst from to "
-    "id_1 id_2 id1 id2 node_1 node_2 node1 node2 source_id target_id from_id to_id fromnodeid tonodeid "
-    "head tail label labels class split weight".split()
-)  # no single letters: those are what people call the nodes of a small example
+# No single letters: those are what people call the nodes of a small example.
+# fmt: off
+_HEADER_WORDS = frozenset((
+    "id", "ids", "node", "nodes", "node_id", "nodeid", "name", "index", "user", "user_id", "item",
+    "item_id", "source", "target", "src", "dst", "from", "to", "id_1", "id_2", "id1", "id2",
+    "node_1", "node_2", "node1", "node2", "source_id", "target_id", "from_id", "to_id",
+    "fromnodeid", "tonodeid", "head", "tail", "label", "labels", "class", "split", "weight",
+))
+# fmt: on
 _MAGIC = (
     (b"PK\x03\x04", "a zip archive or an Excel file", "in Excel choose 'Save as', 'CSV UTF-8'"),
     (b"\x1f\x8b", "gzip data", "decompress it first"),
@@ -131,7 +135,7 @@ class TextTable(Table):
         self._delimiter = delimiter
         body = self._load()
         start = self._top(body)
-        self._skipped = body.count(b"\n", 0, start)
+        self.top_row = body.count(b"\n", 0, start) + 1
         lines = self._sample(body, start)
         if not lines:
             raise DataError(path, "a table", "no rows but comments or blank lines")
@@ -278,12 +282,13 @@ class TextTable(Table):
         """Find what PyArrow stumbled over."""
         check_utf8(self.path, body)
         width = len(self.names)
-        first = self._skipped + 1
         for row, cells in self._rows(body):
             if len(cells) != width:
                 got = f"{len(cells)} cells" if len(cells) != 1 else f"1 cell: {quoted(cells[0])}"
                 hint = f"cells are taken to be separated by {self.separated_by}"
-                return DataError(self.path, f"{width} cells, as in row {first}", got, row=row, hint=hint)
+                return DataError(
+                    self.path, f"{width} cells, as in row {self.top_row}", got, row=row, hint=hint
+                )
             for i in numbers:
                 if not is_number(cells[i]):
                     return self.not_a_number(cells[i], row, i)
