@@ -1,0 +1,135 @@
+// Which in-edges of one target are sampled: a pure function of (seed, hop, node) and the node's degree.
+// The sampler and the attention driver (which never stores its picks) both call pick_row.
+#pragma once
+
+#include "rng.h"
+
+namespace sage {
+
+struct PickRule {
+    uint64_t seed;
+    int64_t fan_out;  // -1: all in-edges
+    uint32_t hop;
+    bool replace;
+};
+
+// Draws beyond this would run out of counter; what asks for more is refused (sample.cpp, check_sampling).
+constexpr int64_t kMaxDraws = int64_t{1} << 32;
+
+SAGE_INLINE bool picks_all(const PickRule& rule, int64_t degree) {
+    return rule.fan_out < 0 || (!rule.replace && rule.fan_out >= degree);
+}
+
+// Number of in-edges picked for a row of this degree.
+SAGE_INLINE int64_t pick_count(const PickRule& rule, int64_t degree) {
+    return picks_all(rule, degree) ? degree : (degree == 0 ? 0 : rule.fan_out);
+}
+
+// ---- what Floyd's algorithm has picked already. add(v, t): pick number t is v.
+
+// Up to 64 in-edges: the set is a register.
+struct SeenRegister {
+    uint64_t bits = 0;
+    SAGE_INLINE bool has(int64_t v) const { return (bits >> v) & 1; }
+    SAGE_INLINE void add(int64_t v, int64_t) { bits |= uint64_t{1} << v; }
+};
+
+// One bit an in-edge, in memory the caller has cleared.
+struct SeenBitmap {
+    uint64_t* words;
+    SAGE_INLINE bool has(int64_t v) const { return (words[v >> 6] >> (v & 63)) & 1; }
+    SAGE_INLINE void add(int64_t v, int64_t) { words[v >> 6] |= uint64_t{1} << (v & 63); }
+};
+
+// Looks through the picks themselves: few picks from a long row. A 64-bit Bloom filter answers most questions.
+struct SeenScan {
+    const int64_t* picks;  // begin + v
+    int64_t begin;
+    int64_t count = 0;
+    uint64_t filter = 0;
+    SAGE_INLINE bool has(int64_t v) const {
+        if (!((filter >> (v & 63)) & 1)) return false;
+        for (int64_t t = 0; t < count; ++t) {
+            if (picks[t] == begin + v) return true;
+        }
+        return false;
+    }
+    SAGE_INLINE void add(int64_t v, int64_t t) {
+        count = t + 1;
+        filter |= uint64_t{1} << (v & 63);
+    }
+};
+
+// Open addressing, linear probing: slot = pick number + 1, 0 empty. The caller has cleared mask + 1 slots.
+template <class Slot>
+struct SeenHash {
+    Slot* slots;
+    uint64_t mask;
+    const int64_t* picks;
+    int64_t begin;
+    SAGE_INLINE uint64_t find(int64_t v) const {
+        uint64_t s = ((static_cast<uint64_t>(v) * 0x9E3779B97F4A7C15u) >> 20) & mask;
+        while (slots[s] != 0 && picks[slots[s] - 1] != begin + v) s = (s + 1) & mask;
+        return s;
+    }
+    SAGE_INLINE bool has(int64_t v) const { return slots[find(v)] != 0; }
+    SAGE_INLINE void add(int64_t v, int64_t t) { slots[find(v)] = static_cast<Slot>(t + 1); }
+};
+
+// Robert Floyd's algorithm: fan_out distinct values of [0, degree), in Floyd order.
+template <bool Wide, class Seen>
+SAGE_INLINE void pick_floyd(const PickRule& rule, int64_t begin, int64_t degree, int64_t node, int64_t* out, Seen seen) {
+    const int64_t count = rule.fan_out;
+    Draws<Wide> draws;
+    for (int64_t first = 0; first < count; first += Draws<Wide>::kPerFill) {
+        draws.fill(rule.seed, rule.hop, node, first, count - first);
+        const int64_t end = min(count, first + Draws<Wide>::kPerFill);
+        for (int64_t t = first; t < end; ++t) {
+            const int64_t last = degree - count + t;
+            const int64_t drawn = draws.bounded(t - first, last + 1);
+            const int64_t v = seen.has(drawn) ? last : drawn;
+            out[t] = begin + v;
+            seen.add(v, t);
+        }
+    }
+}
+
+template <bool Wide>
+SAGE_INLINE void pick_independent(const PickRule& rule, int64_t begin, int64_t degree, int64_t node, int64_t* out) {
+    const int64_t count = rule.fan_out;
+    Draws<Wide> draws;
+    for (int64_t first = 0; first < count; first += Draws<Wide>::kPerFill) {
+        draws.fill(rule.seed, rule.hop, node, first, count - first);
+        const int64_t end = min(count, first + Draws<Wide>::kPerFill);
+        for (int64_t t = first; t < end; ++t) out[t] = begin + draws.bounded(t - first, degree);
+    }
+}
+
+// The rare rows: the set of picks needs memory that grows with the fan-out.
+SAGE_NOINLINE void pick_floyd_large(const PickRule& rule, int64_t begin, int64_t degree, int64_t node, int64_t* out);
+
+// Writes the CSC positions of the picks of one row (in-edges begin .. begin + degree - 1 of `node`) in pick order and
+// returns their number, pick_count(rule, degree).
+SAGE_INLINE int64_t pick_row(const PickRule& rule, int64_t begin, int64_t degree, int64_t node, int64_t* out) {
+    if (picks_all(rule, degree)) {
+        for (int64_t t = 0; t < degree; ++t) out[t] = begin + t;
+        return degree;
+    }
+    if (degree == 0) return 0;
+    if (rule.replace) {
+        if (degree < kWideDegree) {
+            pick_independent<false>(rule, begin, degree, node, out);
+        } else {
+            pick_independent<true>(rule, begin, degree, node, out);
+        }
+    } else if (degree <= 64) {
+        pick_floyd<false>(rule, begin, degree, node, out, SeenRegister{});
+    } else if (rule.fan_out <= 16 && degree < kWideDegree) {
+        pick_floyd<false>(rule, begin, degree, node, out, SeenScan{out, begin});
+    } else {
+        pick_floyd_large(rule, begin, degree, node, out);
+    }
+    return rule.fan_out;
+}
+
+}  // namespace sage
