@@ -67,7 +67,7 @@ def quoted(value: object) -> str:
         >>> quoted("a")
         "'a'"
     """
-    text = value if isinstance(value, str) else str(value)
+    text = str(value)
     return repr(text) if len(text) <= _LONGEST_SHOWN else repr(text[:_LONGEST_SHOWN]) + "..."
 
 
@@ -225,7 +225,9 @@ class Table(ABC):
     def label(self, position: int) -> str | int:
         """Return what an error message calls a column: its name, or its 1-based number."""
         name = self.names[position]
-        return name if self.has_header and name.strip() else position + 1
+        if not self.has_header or not name.strip():
+            return position + 1
+        return name if name.isprintable() else quoted(name)  # a message is one line
 
     def find(self, column: str | int) -> int:
         """Return the position of a column.

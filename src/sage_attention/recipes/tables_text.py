@@ -187,6 +187,8 @@ class TextTable(Table):
             )
         except (pa.ArrowException, ValueError) as error:
             raise self._explained(body, numbers, error) from None
+        if body.count(b'"') % 2:
+            self._check_last_quote(body)
         if table.num_rows == 0:
             raise DataError(self.path, "at least one row under the header", "a header only")
         return {i: table.column(str(i)) for i in (*text, *numbers)}
@@ -271,6 +273,24 @@ class TextTable(Table):
                 row=above + read + 1,
                 hint="is a quote left open?",
             ) from None
+
+    def _check_last_quote(self, body: bytes) -> None:
+        """Refuse a quote that is never closed: PyArrow takes all the rows below it for one cell."""
+        row = None
+        for row, _ in self._rows(body):  # noqa: B007 -- the last one is wanted
+            pass
+        if row is None:
+            return
+        start = 0
+        for _ in range(row - 1):
+            start = body.find(b"\n", start) + 1
+        try:
+            # A quote within a bare cell, as in 17" wide, is no opening one; the strict reader knows.
+            list(csv.reader([body[start:].decode()], delimiter=self._delimiter or ",", strict=True))
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                got = "a quote that is not closed"
+                raise DataError(self.path, "cells with both their quotes", got, row=row) from None
 
     def _row_at(self, index: int) -> tuple[int, list[str]] | None:
         try:
