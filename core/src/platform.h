@@ -69,6 +69,15 @@ SAGE_INLINE uint64_t multiply_high(uint64_t a, uint64_t b) {
 #endif
 }
 
+// The same bits as another type.
+template <class To, class From>
+SAGE_INLINE To bit_cast(const From& from) {
+    static_assert(sizeof(To) == sizeof(From), "sizes differ");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
 // ---- memory
 
 constexpr size_t kCacheLine = 64;

@@ -1,0 +1,38 @@
+// out_i = sum over the in-edges of i of edge_values * values_j: sums of a block of channels stay in registers.
+#pragma once
+
+#include "rows.h"
+
+namespace sage {
+
+// Channels [offset, offset + N * kWidth), or, with access a Part, the last few.
+template <class V, int N, class Access>
+SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t offset, const Access& access) {
+    using T = typename V::T;
+    const T* table = static_cast<const T*>(t.values) + offset;
+    const T* factors = static_cast<const T*>(t.edge_values);
+    V sum[N];
+    for (int v = 0; v < N; ++v) sum[v] = V::set(0);
+    for (int64_t e = t.indptr[r]; e < t.indptr[r + 1]; ++e) {
+        const int64_t ahead = min(e + kAhead, t.num_edges - 1);
+        prefetch_row(table + index_at(t.indices, t.wide_indices, ahead) * t.channels, N * int64_t{V::kWidth});
+        const T* row = table + index_at(t.indices, t.wide_indices, e) * t.channels;
+        const V factor = V::set(factors ? factors[e] : T(1));
+        for (int v = 0; v < N; ++v) sum[v] = V::fma(factor, access.load(row + v * V::kWidth), sum[v]);
+    }
+    T* out = static_cast<T*>(t.out) + r * t.channels + offset;
+    for (int v = 0; v < N; ++v) access.store(out + v * V::kWidth, sum[v]);
+}
+
+template <class V>
+void aggregate_rows(const AggregateTask& t, int64_t begin, int64_t end) {
+    constexpr int64_t W = V::kWidth;
+    for (int64_t r = begin; r < end; ++r) {
+        int64_t c = 0;
+        for (; c + 8 * W <= t.channels; c += 8 * W) aggregate_channels<V, 8>(t, r, c, Whole<V>{});
+        for (; c + W <= t.channels; c += W) aggregate_channels<V, 1>(t, r, c, Whole<V>{});
+        if (c < t.channels) aggregate_channels<V, 1>(t, r, c, Part<V>{t.channels - c});
+    }
+}
+
+}  // namespace sage
