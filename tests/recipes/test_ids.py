@@ -132,14 +132,18 @@ def test_arrays_that_are_no_ids(array, message):
 
 
 def test_repeated_id_points_at_its_second_row():
-    with pytest.raises(DataError, match=r"row 5, column id: expected once, got node 'b' again \(first on row 3\)"):
+    with pytest.raises(
+        DataError, match=r"row 5, column id: expected once, got node 'b' again \(first on row 3\)"
+    ):
         made(["a", "b", "c", "b", "a"]).check_unique("once")
     made([3, 1, 2]).check_unique("once")
     made([1, 2, 3]).check_unique("once")
 
 
 def test_text_and_integers_do_not_mix():
-    with pytest.raises(DataError, match="labels.csv, row 3, column id: expected integer node ids, as in column id of"):
+    with pytest.raises(
+        DataError, match=r"labels\.csv, row 3, column id: expected integer node ids, as in column id of"
+    ):
         common_type([made([1, 2]), made(["7", "x"], "labels.csv")])
 
 
@@ -164,7 +168,9 @@ def test_sorted_unique_is_numpy_unique(values):
     np.testing.assert_array_equal(sorted_unique(array), np.unique(array))
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=5), min_size=1, max_size=30))
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=5), min_size=1, max_size=30)
+)
 def test_sorted_unique_of_text_is_in_code_point_order(values):
     assert sorted_unique(np.array(values)).tolist() == sorted(set(values))
 

@@ -171,7 +171,8 @@ def test_not_text(tmp_path, data, what):
 
 
 @pytest.mark.parametrize(
-    ("text", "row"), [("id,caf\xe9\n1,x\n", 1), ("id,label\n1,x\n2,caf\xe9\n", 3), ("# \xe9\nid,label\n1,x\n", 1)]
+    ("text", "row"),
+    [("id,caf\xe9\n1,x\n", 1), ("id,label\n1,x\n2,caf\xe9\n", 3), ("# \xe9\nid,label\n1,x\n", 1)],
 )
 def test_other_encodings_are_named_with_their_row(tmp_path, text, row):
     path = tmp_path / "t.csv"
@@ -392,7 +393,9 @@ def test_column_name_with_a_line_break_stays_on_one_line(tmp_path):
 def test_short_quote_left_open(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('id,label\n1,a\n2,"b\n3,c\n4,d\n')
-    with pytest.raises(DataError, match="row 3: expected cells with both their quotes, got a quote that is not"):
+    with pytest.raises(
+        DataError, match="row 3: expected cells with both their quotes, got a quote that is not"
+    ):
         cells(open_table(path))
 
 

@@ -145,7 +145,7 @@ def _from_table(
     table: Table, source: str | int | None, target: str | int | None, columns: Sequence[str | int]
 ) -> EdgeTable:
     if len(table.names) < 2:
-        raise _single_column(table)
+        raise table.one_column("two columns, source and target")
     first, second = _pair(table, source, target)
     extra = {column: table.find(column) for column in columns}
     wanted = list(dict.fromkeys((first, second, *extra.values())))
@@ -155,16 +155,6 @@ def _from_table(
     )
     further = {column: _further_column(table, i, read[i]) for column, i in extra.items()}
     return EdgeTable(table.path, pair[0], pair[1], further)
-
-
-def _single_column(table: Table) -> DataError:
-    cell = table.names[0] if table.has_header else (table.cell(0, 0) or "")
-    hint = ""
-    other = next((mark for mark in "|:/" if mark in cell), None)
-    if other is not None:
-        hint = f"if {quoted(other)} separates the columns, say delimiter={other!r}"
-    expected = "two columns, separated by comma, tab, semicolon or space"
-    return DataError(table.path, expected, f"one: {quoted(cell)}", row=table.top_row, hint=hint)
 
 
 def _pair(table: Table, source: str | int | None, target: str | int | None) -> tuple[int, int]:

@@ -126,8 +126,7 @@ def _from_table(table: Table, id_column: str | int | bool) -> FeatureTable:
     at = None if id_column is False else 0 if id_column is True else table.find(id_column)
     others = [i for i in range(len(table.names)) if i != at]
     if not others:
-        got = f"one column, {quoted(table.label(0))}"
-        raise DataError(table.path, "an id and at least one feature", got, hint="is the delimiter another?")
+        raise table.one_column("columns of ids and of features")
     read = table.columns([] if at is None else [at], others)
     ids = None
     if at is not None:

@@ -161,8 +161,7 @@ def _from_table(
     table: Table, id_column: str | int | None, label_column: str | int | None, split_column: str | int | None
 ) -> LabelTable:
     if len(table.names) < 2:
-        got = f"one column, {quoted(table.names[0])}"
-        raise DataError(table.path, "an id and a label", got, hint="is the delimiter another?")
+        raise table.one_column("columns of ids and of labels")
     at_id, at_label, at_split = _chosen(table, id_column, label_column, split_column)
     guessed = (at_split, label_column) == (None, None) and not table.has_header and len(table.names) == 3
     if guessed:

@@ -189,6 +189,7 @@ class Table(ABC):
         path: The file.
         names: One name per column; "1", "2", ... where the file has no header.
         has_header: Whether the names come from the file.
+        top: The cells of the first row: names, or data where there is no header.
         top_row: The editor's row of the header, or of the first data row where there is none.
         untyped: Whether the file holds text only, so that it is for us to tell numbers from text.
     """
@@ -196,6 +197,7 @@ class Table(ABC):
     path: Path
     names: tuple[str, ...]
     has_header: bool
+    top: tuple[str, ...]
     top_row: int
     untyped: bool
 
@@ -256,6 +258,15 @@ class Table(ABC):
             return None
         simple = [simplified(name) for name in self.names]
         return next((simple.index(name) for name in names if name in simple), None)
+
+    def one_column(self, expected: str) -> DataError:
+        """Return the error for a table of a single column where more are needed."""
+        cell = self.top[0]
+        other = next((mark for mark in "|:/" if mark in cell), None)
+        hint = f"if {quoted(other)} separates the columns, say delimiter={other!r}" if other else ""
+        if not hint and self.untyped:
+            hint = "tab, semicolon, comma and space are known to separate columns"
+        return DataError(self.path, expected, f"one: {quoted(cell)}", row=self.top_row, hint=hint)
 
     def _columns_shown(self) -> str:
         if not self.has_header:

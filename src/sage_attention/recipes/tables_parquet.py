@@ -38,6 +38,7 @@ class ParquetTable(Table):
                 self.names = tuple(str(name) for name in file.schema_arrow.names)
         except (self._pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(error) from None
+        self.top = self.names
         if not self.names:
             raise DataError(path, "at least one column", "none")
 

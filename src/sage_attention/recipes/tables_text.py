@@ -148,6 +148,7 @@ class TextTable(Table):
         rows = [self._cells(line) for line in lines]
         self.has_header = _has_header(rows) if header is None else header
         self.names = tuple(cell if self.has_header else str(i + 1) for i, cell in enumerate(rows[0]))
+        self.top = tuple(rows[0])
         # Kept only until the columns are read, so that a table held for its row numbers holds no file.
         self._body: bytes | None = body
 
@@ -231,12 +232,19 @@ class TextTable(Table):
 
     @staticmethod
     def _sample(body: bytes, start: int) -> list[str]:
-        head = body[start : start + _SAMPLE_BYTES]
-        lines = head.split(b"\n", _SAMPLE_LINES)
-        if len(lines) > 1 and (len(lines) > _SAMPLE_LINES or start + len(head) < len(body)):
-            lines.pop()  # the rest, or a row that was cut
-        texts = (line.decode(errors="surrogateescape").rstrip("\r") for line in lines)
-        return [text for text in texts if text.strip()]
+        lines: list[str] = []
+        end = start
+        # Two rows at least, whole, however long: they tell the columns and the header.
+        while (
+            end < len(body) and len(lines) < _SAMPLE_LINES and (end - start < _SAMPLE_BYTES or len(lines) < 2)
+        ):
+            found = body.find(b"\n", end)
+            stop = len(body) if found < 0 else found
+            line = body[end:stop].decode(errors="surrogateescape").rstrip("\r")
+            if line.strip():
+                lines.append(line)
+            end = stop + 1
+        return lines
 
     def _cells(self, line: str) -> list[str]:
         if self._delimiter is None:
