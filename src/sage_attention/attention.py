@@ -1,0 +1,570 @@
+"""Attention over the in-edges of a graph, given or sampled, on NumPy arrays.
+
+``gat_attention``, ``gatv2_attention`` and ``dot_attention`` are what most callers want. They, the torch operators and
+the tests go through ``attention_forward`` and ``attention_backward``, which take one ``AttentionInputs``.
+``reference/attention.py`` is the slow, independent truth.
+
+Shapes: S sources, R rows (targets attended), E edges, H heads, C channels per head, D edge channels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _native
+from ._arrays import as_numpy, integer, integers, unsigned_seed
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .graph import Graph
+
+    Floats = NDArray[np.floating[Any]]
+
+__all__ = [
+    "AttentionGradients",
+    "AttentionInputs",
+    "AttentionOutputs",
+    "aggregate",
+    "attention_backward",
+    "attention_forward",
+    "dot_attention",
+    "gat_attention",
+    "gatv2_attention",
+]
+
+# Which arrays a score needs and may have, by name -> shape.
+_SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
+    "gat": {
+        "values": ("S", "H", "C"),
+        "source_logits": ("S", "H"),
+        "target_logits": ("R", "H"),
+        "edge_features": ("E", "D"),
+        "edge_weight": ("H", "D"),
+    },
+    "gatv2": {
+        "values": ("S", "H", "C"),
+        "queries": ("R", "H", "C"),
+        "attention": ("H", "C"),
+        "edge_features": ("E", "D"),
+        "edge_weight": ("H*C", "D"),
+    },
+    "dot": {
+        "values": ("S", "H", "C"),
+        "keys": ("S", "H", "C"),
+        "queries": ("R", "H", "C"),
+        "edge_features": ("E", "D"),
+        "edge_queries": ("R", "H", "D"),
+    },
+}
+_OPTIONAL = {"target_logits", "edge_features", "edge_weight", "edge_queries"}
+_EDGE_PARTNER = {"gat": "edge_weight", "gatv2": "edge_weight", "dot": "edge_queries"}
+
+
+@dataclass(frozen=True)
+class AttentionInputs:
+    """One attention problem. All float arrays have one dtype, float32 or float64.
+
+    Attributes:
+        score: How an edge from source j to target i is scored, per head:
+            ``"gat"``: LeakyReLU(source_logits_j + target_logits_i [+ edge_weight . e_ij]), Veličković et al. 2018;
+            ``"gatv2"``: attention . LeakyReLU(values_j + queries_i [+ edge_weight e_ij]), Brody et al. 2022;
+            ``"dot"``: scale * (queries_i . keys_j [+ edge_queries_i . e_ij]), Vaswani et al. 2017.
+        graph: S sources, `graph.num_targets` targets.
+        values: [S, H, C], what is summed; gatv2: also the keys.
+        keys: [S, H, C], dot only.
+        queries: [R, H, C], gatv2 and dot.
+        source_logits: [S, H], gat only.
+        target_logits: [R, H] or None, gat only.
+        attention: [H, C], gatv2 only.
+        edge_features: [E, D] or None, rows in the order of the edges the graph was made from.
+        edge_weight: [H, D] (gat) or [H*C, D] (gatv2), with edge features.
+        edge_queries: [R, H, D], dot with edge features.
+        negative_slope: Of the LeakyReLU.
+        scale: Of the dot product; None is 1/sqrt(C).
+        dropout: Chance in [0, 1) that a weight is dropped; the others are divided by 1 - dropout.
+        dropout_seed: The mask is a pure function of it, the edge and the head.
+        targets: int64 [R], the graph's target of each row; None: all targets in order.
+        fan_out: In-edges sampled per target, -1 all of them.
+        replace: Sample with replacement.
+        seed: Of the sampling, see ``sample_one_hop``.
+        hop: Of the sampling.
+        weights_before_dropout: Whether returned weights are those before dropout.
+    """
+
+    score: str
+    graph: Graph
+    values: Floats
+    keys: Floats | None = None
+    queries: Floats | None = None
+    source_logits: Floats | None = None
+    target_logits: Floats | None = None
+    attention: Floats | None = None
+    edge_features: Floats | None = None
+    edge_weight: Floats | None = None
+    edge_queries: Floats | None = None
+    negative_slope: float = 0.2
+    scale: float | None = None
+    dropout: float = 0.0
+    dropout_seed: int = 0
+    targets: NDArray[np.int64] | None = None
+    fan_out: int = -1
+    replace: bool = False
+    seed: int = 0
+    hop: int = 0
+    weights_before_dropout: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return self.graph.num_targets if self.targets is None else len(self.targets)
+
+    @property
+    def heads(self) -> int:
+        """H."""
+        return int(self.values.shape[1])
+
+    @property
+    def channels(self) -> int:
+        """C."""
+        return int(self.values.shape[2])
+
+    @property
+    def edge_channels(self) -> int:
+        """D, 0 without edge features."""
+        return 0 if self.edge_features is None else int(self.edge_features.shape[1])
+
+    @property
+    def attends_whole_graph(self) -> bool:
+        """Whether all in-edges of all targets are attended."""
+        return self.targets is None and self.fan_out < 0 and not self.replace
+
+    @property
+    def used_scale(self) -> float:
+        """The scale of the dot product."""
+        return 1.0 / math.sqrt(self.channels) if self.scale is None else float(self.scale)
+
+
+@dataclass(frozen=True)
+class AttentionOutputs:
+    """What a forward pass gives.
+
+    Attributes:
+        out: [R, H, C].
+        edge_out: [R, H, D], the weighted sum of edge features (dot with edge features), else None.
+        weights: [E, H] softmax weights by edge, in the order of the edges the graph was made from, or None.
+        row_max: [R, H], largest score; for the backward pass, as the next three.
+        row_sum: [R, H], sum of exp(score - row_max).
+        positive_out: [R, H, C], gat: `out` over edges with a positive score.
+        positive_sum: [R, H], gat: the weights of those.
+    """
+
+    out: Floats
+    edge_out: Floats | None = None
+    weights: Floats | None = None
+    row_max: Floats | None = None
+    row_sum: Floats | None = None
+    positive_out: Floats | None = None
+    positive_sum: Floats | None = None
+
+
+@dataclass(frozen=True)
+class AttentionGradients:
+    """Gradients of the arrays of an ``AttentionInputs`` that were there; None for the others."""
+
+    values: Floats
+    keys: Floats | None = None
+    queries: Floats | None = None
+    source_logits: Floats | None = None
+    target_logits: Floats | None = None
+    attention: Floats | None = None
+    edge_features: Floats | None = None
+    edge_weight: Floats | None = None
+    edge_queries: Floats | None = None
+
+
+def _checked(inputs: AttentionInputs) -> AttentionInputs:
+    """The same problem with arrays as the library takes them.
+
+    Raises:
+        ArgumentError: Something is missing, superfluous, or of the wrong type or shape.
+    """
+    shapes = _SHAPES.get(inputs.score)
+    if shapes is None:
+        raise ArgumentError("score", '"gat", "gatv2" or "dot"', repr(inputs.score))
+    graph = inputs.graph
+    changes: dict[str, Any] = {}
+    if inputs.targets is not None:
+        changes["targets"] = integers("targets", inputs.targets, (None,)).astype(np.int64, copy=False)
+    rows = len(changes["targets"]) if "targets" in changes else graph.num_targets
+    values = as_numpy("values", inputs.values)
+    if values.ndim != 3 or values.dtype.name not in ("float32", "float64"):
+        raise ArgumentError(
+            "values", "a float32 or float64 array [S, H, C]", f"{values.dtype} {list(values.shape)}"
+        )
+    sizes = {"S": graph.num_sources, "R": rows, "E": graph.num_edges, "H": values.shape[1], "C": values.shape[2]}
+    sizes["H*C"] = sizes["H"] * sizes["C"]
+    for name in ("values", "edge_features", *(n for n in shapes if n not in ("values", "edge_features"))):
+        changes[name] = _float_array(name, getattr(inputs, name), shapes[name], sizes, values.dtype)
+    for name in {n for score in _SHAPES.values() for n in score} - set(shapes):
+        if getattr(inputs, name) is not None:
+            raise ArgumentError(name, f"None for score {inputs.score!r}", "an array")
+    partner = _EDGE_PARTNER[inputs.score]
+    if (changes["edge_features"] is None) != (changes[partner] is None):
+        raise ArgumentError(partner, "to be given together with edge_features", "only one of them")
+    return AttentionInputs(**{**{f.name: getattr(inputs, f.name) for f in fields(inputs)}, **changes})
+
+
+def _float_array(
+    name: str, value: Any, shape: tuple[str, ...], sizes: dict[str, int], dtype: np.dtype[Any]
+) -> Floats | None:
+    if value is None:
+        if name in _OPTIONAL:
+            return None
+        raise ArgumentError(name, f"an array [{', '.join(shape)}]", "None")
+    array = as_numpy(name, value)
+    if name == "edge_features" and array.ndim == 2:
+        sizes["D"] = array.shape[1]
+    wanted = tuple(sizes.get(letter, -1) for letter in shape)
+    if array.shape != wanted:
+        text = ", ".join(f"{letter}={size}" for letter, size in zip(shape, wanted))
+        raise ArgumentError(name, f"shape [{text}]", f"{list(array.shape)}")
+    if array.dtype != dtype:
+        raise ArgumentError(name, f"{dtype}, as values", array.dtype)
+    return np.ascontiguousarray(array)
+
+
+def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem:
+    """The problem as the library takes it; `inputs` must outlive it and hold contiguous arrays."""
+    address = _native.address
+    graph = inputs.graph
+    return _native.Problem(
+        struct_size=ctypes.sizeof(_native.Problem),
+        score=_native.SCORES[inputs.score],
+        dtype=_native.float_type(inputs.values.dtype),
+        graph=graph._argument(),
+        edge_ids=address(graph.edge_ids),
+        num_edge_rows=graph.num_edges,
+        targets=address(inputs.targets),
+        num_rows=inputs.num_rows,
+        sampling=_native.Sampling(
+            unsigned_seed(inputs.seed),
+            integer("fan_out", inputs.fan_out, -1),
+            int(inputs.replace),
+            integer("hop", inputs.hop, 0, 2**31 - 1),
+        ),
+        heads=inputs.heads,
+        channels=inputs.channels,
+        edge_channels=inputs.edge_channels,
+        negative_slope=float(inputs.negative_slope),
+        scale=inputs.used_scale,
+        dropout=float(inputs.dropout),
+        dropout_seed=integer("dropout_seed", inputs.dropout_seed, 0, 2**64 - 1),
+        values=address(inputs.values),
+        keys=address(inputs.keys),
+        queries=address(inputs.queries),
+        source_logits=address(inputs.source_logits),
+        target_logits=address(inputs.target_logits),
+        attention=address(inputs.attention),
+        edge_features=address(inputs.edge_features),
+        edge_weight=address(inputs.edge_weight),
+        edge_queries=address(inputs.edge_queries),
+        num_threads=integer("num_threads", num_threads, 0, 2**31 - 1),
+        weights_before_dropout=int(inputs.weights_before_dropout),
+    )
+
+
+def _native_result(outputs: AttentionOutputs) -> _native.Result:
+    return _native.Result(**{f.name: _native.address(getattr(outputs, f.name)) for f in fields(outputs)})
+
+
+def attention_forward(
+    inputs: AttentionInputs, *, for_backward: bool = False, return_weights: bool = False, num_threads: int = 0
+) -> AttentionOutputs:
+    """Attends; targets without in-edges get zeros.
+
+    Args:
+        inputs: The problem.
+        for_backward: Also give what ``attention_backward`` needs.
+        return_weights: Also give the softmax weights; only where the whole graph is attended.
+        num_threads: 0 is one per core; the result is the same for any number.
+
+    Returns:
+        The outputs, of the dtype of ``inputs.values``.
+
+    Raises:
+        ArgumentError: An input is missing, superfluous, or of the wrong type or shape.
+
+    Example:
+        >>> from sage_attention import Graph
+        >>> graph = Graph.from_edge_index([[0, 1], [2, 2]], num_nodes=3)
+        >>> ones = np.ones((3, 1, 2), np.float32)
+        >>> inputs = AttentionInputs("dot", graph, values=ones, keys=ones, queries=ones)
+        >>> attention_forward(inputs).out[2]
+        array([[1., 1.]], dtype=float32)
+    """
+    inputs = _checked(inputs)
+    if return_weights and not inputs.attends_whole_graph:
+        raise ArgumentError(
+            "return_weights",
+            "False where in-edges are sampled or targets chosen",
+            "True",
+            "sample first, then attend over the sample's own graph",
+        )
+    rows, heads, channels, dtype = inputs.num_rows, inputs.heads, inputs.channels, inputs.values.dtype
+    edges = inputs.edge_channels
+    gat = inputs.score == "gat"
+    per_row = np.empty((rows, heads), dtype) if for_backward else None
+    outputs = AttentionOutputs(
+        out=np.empty((rows, heads, channels), dtype),
+        edge_out=np.empty((rows, heads, edges), dtype) if inputs.score == "dot" and edges else None,
+        weights=np.empty((inputs.graph.num_edges, heads), dtype) if return_weights else None,
+        row_max=per_row,
+        row_sum=None if per_row is None else np.empty_like(per_row),
+        positive_out=np.empty((rows, heads, channels), dtype) if for_backward and gat else None,
+        positive_sum=np.empty((rows, heads), dtype) if for_backward and gat else None,
+    )
+    problem, result = native_problem(inputs, num_threads), _native_result(outputs)
+    _native.check(_native.library().sage_attention_forward(ctypes.byref(problem), ctypes.byref(result)))
+    return outputs
+
+
+def attention_backward(
+    inputs: AttentionInputs,
+    outputs: AttentionOutputs,
+    grad_out: Floats,
+    *,
+    grad_edge_out: Floats | None = None,
+    grad_weights: Floats | None = None,
+    num_threads: int = 0,
+) -> AttentionGradients:
+    """Gradients of a forward pass; picks and scores are recomputed, nothing per edge and channel is stored.
+
+    Args:
+        inputs: What went into ``attention_forward``.
+        outputs: What came out of it with ``for_backward=True``.
+        grad_out: [R, H, C], gradient of ``outputs.out``.
+        grad_edge_out: [R, H, D], gradient of ``outputs.edge_out``, or None.
+        grad_weights: [E, H], gradient of ``outputs.weights``, or None.
+        num_threads: 0 is one per core; the result is the same for any number.
+
+    Raises:
+        ArgumentError: A shape or dtype does not fit, or `outputs` lacks what the backward pass needs.
+
+    Example:
+        >>> from sage_attention import Graph
+        >>> graph = Graph.from_edge_index([[0, 1], [2, 2]], num_nodes=3)
+        >>> ones = np.ones((3, 1, 2), np.float32)
+        >>> inputs = AttentionInputs("dot", graph, values=ones, keys=ones, queries=ones)
+        >>> outputs = attention_forward(inputs, for_backward=True)
+        >>> attention_backward(inputs, outputs, np.ones_like(outputs.out)).values[:, 0, 0]
+        array([0.5, 0.5, 0. ], dtype=float32)
+    """
+    inputs = _checked(inputs)
+    if outputs.row_max is None:
+        raise ArgumentError("outputs", "those of attention_forward(..., for_backward=True)", "no row_max")
+    sizes = {"R": inputs.num_rows, "E": inputs.graph.num_edges, "H": inputs.heads, "C": inputs.channels}
+    sizes["D"] = inputs.edge_channels
+    dtype = inputs.values.dtype
+    given = {"out": _float_array("grad_out", grad_out, ("R", "H", "C"), sizes, dtype)}
+    for name, value, shape in (
+        ("edge_out", grad_edge_out, ("R", "H", "D")),
+        ("weights", grad_weights, ("E", "H")),
+    ):
+        if value is not None:
+            given[name] = _float_array(f"grad_{name}", value, shape, sizes, dtype)
+    if grad_weights is not None and outputs.weights is None:
+        raise ArgumentError("outputs", "weights, as there is a grad_weights", "None")
+    wanted = {
+        name: np.empty_like(array)
+        for name in _SHAPES[inputs.score]
+        if (array := getattr(inputs, name)) is not None
+    }
+    problem, result = native_problem(inputs, num_threads), _native_result(outputs)
+    addresses: dict[str, Any] = {name: _native.address(array) for name, array in given.items()}
+    addresses.update({name: _native.address(array) for name, array in wanted.items()})
+    gradients = _native.Gradients(**addresses)
+    by_source = _native.Transposed()
+    if inputs.attends_whole_graph:
+        arrays = inputs.graph.transposed
+        by_source = _native.Transposed(*(_native.address(array) for array in arrays))
+    _native.check(
+        _native.library().sage_attention_backward(
+            ctypes.byref(problem), ctypes.byref(result), ctypes.byref(by_source), ctypes.byref(gradients)
+        )
+    )
+    return AttentionGradients(**wanted)
+
+
+def gat_attention(
+    graph: Graph,
+    values: Floats,
+    source_logits: Floats,
+    target_logits: Floats | None = None,
+    *,
+    return_weights: bool = False,
+    num_threads: int = 0,
+    **options: Any,
+) -> Any:
+    """Graph attention (Veličković et al. 2018) over the in-edges of each target.
+
+    Args:
+        graph: S sources.
+        values: [S, H, C], float32 or float64.
+        source_logits: [S, H].
+        target_logits: [R, H] or None.
+        return_weights: Return ``(out, weights)`` with weights [E, H] in the order of the graph's edges.
+        num_threads: 0 is one per core.
+        **options: Any other field of ``AttentionInputs`` (edge features, dropout, sampling).
+
+    Returns:
+        out [R, H, C], or ``(out, weights)``.
+
+    Raises:
+        ArgumentError: An input is of the wrong type or shape.
+
+    Example:
+        >>> from sage_attention import Graph
+        >>> graph = Graph.from_edge_index([[0, 1], [2, 2]], num_nodes=3)
+        >>> values = np.arange(3, dtype=np.float32).reshape(3, 1, 1)
+        >>> gat_attention(graph, values, np.zeros((3, 1), np.float32))[2]
+        array([[0.5]], dtype=float32)
+    """
+    inputs = AttentionInputs(
+        "gat", graph, values, source_logits=source_logits, target_logits=target_logits, **options
+    )
+    return _out(inputs, return_weights, num_threads)
+
+
+def gatv2_attention(
+    graph: Graph,
+    values: Floats,
+    queries: Floats,
+    attention: Floats,
+    *,
+    return_weights: bool = False,
+    num_threads: int = 0,
+    **options: Any,
+) -> Any:
+    """Graph attention with dynamic scores (Brody et al. 2022).
+
+    Args:
+        graph: S sources.
+        values: [S, H, C], keys and values, float32 or float64.
+        queries: [R, H, C].
+        attention: [H, C].
+        return_weights: Return ``(out, weights)``.
+        num_threads: 0 is one per core.
+        **options: Any other field of ``AttentionInputs``.
+
+    Returns:
+        out [R, H, C], or ``(out, weights)``.
+
+    Raises:
+        ArgumentError: An input is of the wrong type or shape.
+
+    Example:
+        >>> from sage_attention import Graph
+        >>> graph = Graph.from_edge_index([[0, 1], [2, 2]], num_nodes=3)
+        >>> x = np.ones((3, 1, 2), np.float32)
+        >>> gatv2_attention(graph, x, x, np.ones((1, 2), np.float32))[2]
+        array([[1., 1.]], dtype=float32)
+    """
+    inputs = AttentionInputs("gatv2", graph, values, queries=queries, attention=attention, **options)
+    return _out(inputs, return_weights, num_threads)
+
+
+def dot_attention(
+    graph: Graph,
+    queries: Floats,
+    keys: Floats,
+    values: Floats,
+    *,
+    return_weights: bool = False,
+    num_threads: int = 0,
+    **options: Any,
+) -> Any:
+    """Scaled dot-product attention (Vaswani et al. 2017) over the in-edges of each target.
+
+    Args:
+        graph: S sources.
+        queries: [R, H, C], float32 or float64.
+        keys: [S, H, C].
+        values: [S, H, C].
+        return_weights: Return ``(out, weights)``.
+        num_threads: 0 is one per core.
+        **options: Any other field of ``AttentionInputs``.
+
+    Returns:
+        out [R, H, C], or ``(out, weights)``.
+
+    Raises:
+        ArgumentError: An input is of the wrong type or shape.
+
+    Example:
+        >>> from sage_attention import Graph
+        >>> graph = Graph.from_edge_index([[0, 1], [2, 2]], num_nodes=3)
+        >>> x = np.ones((3, 1, 2), np.float32)
+        >>> dot_attention(graph, x, x, x)[2]
+        array([[1., 1.]], dtype=float32)
+    """
+    inputs = AttentionInputs("dot", graph, values, keys=keys, queries=queries, **options)
+    return _out(inputs, return_weights, num_threads)
+
+
+def _out(inputs: AttentionInputs, return_weights: bool, num_threads: int) -> Any:
+    outputs = attention_forward(inputs, return_weights=return_weights, num_threads=num_threads)
+    return (outputs.out, outputs.weights) if return_weights else outputs.out
+
+
+def aggregate(graph: Graph, values: Floats, edge_values: Floats | None = None, *, num_threads: int = 0) -> Floats:
+    """The weighted sum of the neighbours' rows: a sparse times a dense matrix.
+
+    Args:
+        graph: S sources, R targets.
+        values: [S, C], float32 or float64.
+        edge_values: [E] of the same dtype, in the order of the edges the graph was made from; None is all 1.
+        num_threads: 0 is one per core; the result is the same for any number.
+
+    Returns:
+        [R, C], of the dtype of `values`; zeros for targets without in-edges.
+
+    Raises:
+        ArgumentError: An array is of the wrong type or shape.
+
+    Example:
+        >>> from sage_attention import Graph
+        >>> graph = Graph.from_edge_index([[0, 1], [2, 2]], num_nodes=3)
+        >>> aggregate(graph, np.array([[1.0], [2.0], [4.0]]))[2]
+        array([3.])
+    """
+    array = as_numpy("values", values)
+    if array.ndim != 2 or array.dtype.name not in ("float32", "float64"):
+        raise ArgumentError("values", "a float32 or float64 array [S, C]", f"{array.dtype} {list(array.shape)}")
+    sizes = {"S": graph.num_sources, "E": graph.num_edges, "C": array.shape[1]}
+    rows = _float_array("values", array, ("S", "C"), sizes, array.dtype)
+    factors = None
+    if edge_values is not None:
+        factors = _float_array("edge_values", edge_values, ("E",), sizes, array.dtype)
+        if factors is not None and graph.edge_ids is not None:
+            factors = factors[graph.edge_ids]
+    out = np.empty((graph.num_targets, array.shape[1]), array.dtype)
+    if out.size:
+        _native.check(
+            _native.library().sage_attention_aggregate(
+                ctypes.byref(graph._argument()),
+                _native.float_type(array.dtype),
+                _native.address(factors),
+                _native.address(rows),
+                array.shape[1],
+                _native.address(out),
+                integer("num_threads", num_threads, 0, 2**31 - 1),
+            )
+        )
+    return out
