@@ -7,6 +7,7 @@ check it. No script, no external resource, so it can be mailed, archived and ope
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +164,14 @@ def _tiles(run: RunSummary) -> str:
     return element("dl", tiles, class_="tiles") if tiles else ""
 
 
+def _command_words(command: str) -> str:
+    """The command line in unbreakable words: a browser would break ``--seed`` after its first hyphen."""
+    parts = re.split(r"(\s+)", command.strip())
+    return "".join(
+        escape(part) if part.isspace() else element("span", escape(part), class_="word") for part in parts
+    )
+
+
 def _run_section(run: RunSummary) -> str:
     settings = [(escape(name), _value(value)) for name, value in run.settings.items()]
     settings += [
@@ -174,7 +183,7 @@ def _run_section(run: RunSummary) -> str:
     files = [(escape(name), escape(_bytes(size))) for name, size in run.data_files.items()]
     right = _table("Data read", files) + _table("Versions", versions)
     pair = _table("Settings", settings) + (element("div", right, class_="stack") if right else "")
-    command = element("pre", element("code", escape(run.command))) if run.command else ""
+    command = element("pre", element("code", _command_words(run.command))) if run.command else ""
     if not pair and not command:
         return ""
     lead = element("p", "The command, settings and seed that give this result again.", class_="lead")

@@ -30,7 +30,7 @@ __all__ = ["degree_section", "headline", "learning_section", "mistakes_section"]
 
 _MOST_MIXUPS = 5
 _OPTIMISTIC = (
-    "No test nodes were set aside. The validation nodes also chose the best epoch, so expect a little less on "
+    "No test nodes were set aside. The validation nodes also chose the best epoch, so expect less on "
     "new nodes."
 )
 
@@ -207,8 +207,8 @@ def mistakes_section(run: RunSummary) -> str:
     chart = matrix_chart(counts, run.class_names, scores)
     lead = (
         "Each row holds the test nodes of one class and shows what they were taken for. Blue is right, "
-        "orange is wrong; the deeper, the larger the share of the row. Recall: how many of a class were found. "
-        "Precision: how many of those named so are."
+        "orange is wrong; the deeper, the larger the share of the row. Recall: the share of a class found. "
+        "Precision: the share of those named so that are."
     )
     if len(run.class_names) > MOST_CLASSES:
         lead += f" Of {len(run.class_names)} classes the largest are drawn; the table lists all."

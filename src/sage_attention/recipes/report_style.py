@@ -97,6 +97,7 @@ details table{margin-top:10px}
 pre{background:var(--panel);border-radius:8px;padding:14px 16px;margin:0 0 26px;font-size:13px;
 line-height:1.5;white-space:pre-wrap;overflow-wrap:anywhere;
 font-family:ui-monospace,"Cascadia Mono",Consolas,"Noto Sans Mono",monospace}
+pre .word{display:inline-block;max-width:100%}
 .mixups{margin:20px 0 0;padding-left:20px;font-size:14px}
 .mixups li{margin-bottom:3px;overflow-wrap:anywhere}
 footer{border-top:1px solid var(--rule);margin-top:44px;padding-top:16px;color:var(--muted);font-size:13px}
@@ -120,7 +121,8 @@ section{margin-top:20pt;padding-top:12pt}
 .pair{grid-template-columns:repeat(2,minmax(0,1fr));gap:16pt 20pt}
 .wide{overflow:visible}
 .wide svg{min-width:0}
-h2,h3,.lead{break-after:avoid}
+h2,h3,.lead{break-after:avoid;break-inside:avoid}
+details::details-content{content-visibility:visible;display:block}
 tr,.tiles,.notes{break-inside:avoid}
 summary{color:var(--ink)}
 """

@@ -31,9 +31,9 @@ _COMMUNITIES = (
     "readers", "film lovers", "sailors", "painters", "runners", "birdwatchers", "astronomers", "woodworkers",
     "dancers",
 )  # fmt: skip
-# A tie stays within the own community with this probability; the second is for those with misleading ties.
-_LOYAL, _MISLED = 0.76, 0.28
-_MISLED_SHARE = 0.09
+# A tie stays within the circle with this probability. Some members' circle is not their own community.
+_LOYALTY = 0.80
+_MISLED_SHARE = 0.05
 # Celebrities are tied to everybody, whatever the community: the neighbours attention has to learn to ignore.
 _CELEBRITY_SHARE, _CELEBRITY_FACTOR = 0.004, 12
 _LARGEST_WEIGHT = 60
@@ -110,26 +110,22 @@ def _tie_weights(draws: _Draws, celebrity: npt.NDArray[np.bool_]) -> Integers:
 
 
 def _draw_ties(
-    draws: _Draws, labels: Integers, weights: Integers, loyalty: Floats, decoy: Integers, num_ties: int
+    draws: _Draws, circle: Integers, weights: Integers, celebrity: npt.NDArray[np.bool_], num_ties: int
 ) -> Integers:
     """Sources and targets of ties, each tie once, no loops; int64 [2, ties]."""
-    by_community = np.argsort(labels, kind="stable")
-    # One stub per unit of weight, community after community: a uniform stub is a member drawn by weight.
-    stubs = np.repeat(by_community, weights[by_community])
-    ends = np.cumsum(np.bincount(labels, weights=weights).astype(np.int64))
+    by_circle = np.argsort(circle, kind="stable")
+    # One stub per unit of weight, circle after circle: a uniform stub is a member drawn by weight.
+    stubs = np.repeat(by_circle, weights[by_circle])
+    ends = np.cumsum(np.bincount(circle, weights=weights).astype(np.int64))
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     source = stubs[draws.below(np.full(num_ties, len(stubs), dtype=np.int64))]
-    stays = draws.uniform(num_ties) < loyalty[source]
-    # A misled member has the others in one and the same community, the decoy; anyone else has them anywhere.
-    community = np.where(stays, labels[source], decoy[source])
-    anywhere = ~stays & (decoy[source] < 0)
-    community = np.where(anywhere, 0, community)
-    low = np.where(anywhere, 0, starts[community])
-    high = np.where(anywhere, len(stubs), ends[community])
+    stays = (draws.uniform(num_ties) < _LOYALTY) & ~celebrity[source]
+    low = np.where(stays, starts[circle[source]], 0)
+    high = np.where(stays, ends[circle[source]], len(stubs))
     target = stubs[low + draws.below(high - low)]
     first, second = np.minimum(source, target), np.maximum(source, target)
-    keys = np.unique((first * len(labels) + second)[first != second])
-    return np.stack([keys // len(labels), keys % len(labels)])
+    keys = np.unique((first * len(circle) + second)[first != second])
+    return np.stack([keys // len(circle), keys % len(circle)])
 
 
 def _draw_features(
@@ -196,9 +192,8 @@ def social_network(
     misled = (draws.uniform(num_members) < _MISLED_SHARE) & ~celebrity
     other = draws.below(np.full(num_members, num_communities - 1, dtype=np.int64))
     other = other + (other >= labels)
-    loyalty = np.where(misled, _MISLED, np.where(celebrity, 0.0, _LOYAL))
-    num_ties = int(num_members * mean_degree / 2)
-    ties = _draw_ties(draws, labels, weights, loyalty, np.where(misled, other, -1), num_ties)
+    circle = np.where(misled, other, labels)
+    ties = _draw_ties(draws, circle, weights, celebrity, int(num_members * mean_degree / 2))
     sources, targets = np.concatenate([ties, ties[::-1]], axis=1)
     order = np.argsort(targets * num_members + sources, kind="stable")
     features = _draw_features(draws, labels, celebrity, num_features, signal, share_empty)
