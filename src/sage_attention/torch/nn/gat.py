@@ -1,0 +1,217 @@
+"""GATConv: PyG's layer with the same arguments, parameters and results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.nn import Parameter, functional
+
+import torch
+from sage_attention.errors import ArgumentError
+from sage_attention.torch import _interim as ops
+from torch import Tensor
+
+from .edges import SelfLoops
+from .layer import AttentionLayer, Channels, Features, Output, widened
+from .linear import Linear, glorot_, matrix
+
+if TYPE_CHECKING:
+    from .adjacency import Adjacency
+
+__all__ = ["GATConv"]
+
+
+class GATConv(AttentionLayer):
+    """Graph attention with additive scores (Velickovic et al., 2018), as ``torch_geometric.nn.GATConv``.
+
+    The weight of edge j -> i is the softmax over the in-edges of i of
+    LeakyReLU(att_src . W x_j + att_dst . W x_i [+ att_edge . W_e e_ij]); the output is the weighted sum of
+    W x_j. No array of edges x heads x channels is made: the edge term is folded into one vector per head.
+
+    Args:
+        in_channels: Size of the input rows, or of source and target rows (then with a projection for each);
+            -1 takes it from the first input.
+        out_channels: Size of the output per head.
+        heads: Number of heads.
+        concat: Concatenate the heads; otherwise take their mean.
+        negative_slope: Slope of LeakyReLU below zero.
+        dropout: Chance that an attention weight is set to zero in training.
+        add_self_loops: Put one self loop at every node that is both source and target, in place of those
+            given.
+        edge_dim: Size of the edge features, or None for none.
+        fill_value: Edge features of the self loops: a number, a tensor, or how to reduce those of the node's
+            in-edges ("mean", "add", "min", "max", "mul").
+        bias: Learn an additive bias.
+        residual: Add a learned linear map of the target rows.
+        **kwargs: ``aggr`` and ``flow``, of which only the defaults are supported.
+
+    Raises:
+        ArgumentError: An argument has a value that cannot be.
+
+    Example:
+        >>> layer = GATConv(16, 8, heads=2)
+        >>> layer(torch.randn(4, 16), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
+        torch.Size([4, 16])
+    """
+
+    def __init__(
+        self,
+        in_channels: Channels,
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        add_self_loops: bool = True,
+        edge_dim: int | None = None,
+        fill_value: float | Tensor | str = "mean",
+        bias: bool = True,
+        residual: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(in_channels, out_channels, heads, concat, dropout, edge_dim, **kwargs)
+        self.negative_slope = negative_slope
+        self.add_self_loops = add_self_loops
+        self.fill_value = fill_value
+        self.residual = residual
+        width = heads * out_channels
+        source_channels, target_channels = self._source_target_channels()
+        self.lin: Linear | None = None
+        self.lin_src: Linear | None = None
+        self.lin_dst: Linear | None = None
+        if isinstance(in_channels, int):
+            self.lin = Linear(in_channels, width, bias=False, glorot=True)
+        else:
+            self.lin_src = Linear(source_channels, width, bias=False, glorot=True)
+            self.lin_dst = Linear(target_channels, width, bias=False, glorot=True)
+        self.att_src = Parameter(torch.empty(1, heads, out_channels))
+        self.att_dst = Parameter(torch.empty(1, heads, out_channels))
+        self.lin_edge: Linear | None = None
+        if edge_dim is not None:
+            self.lin_edge = Linear(edge_dim, width, bias=False, glorot=True)
+            self.att_edge: Parameter | None = Parameter(torch.empty(1, heads, out_channels))
+        else:
+            self.register_parameter("att_edge", None)
+        self.res: Linear | None = None
+        if residual:
+            self.res = Linear(target_channels, self.total_out_channels, bias=False, glorot=True)
+        self.bias = Parameter(torch.empty(self.total_out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, from PyTorch's default generator."""
+        super().reset_parameters()
+        for vector in (self.att_src, self.att_dst, self.att_edge):
+            if vector is not None:
+                glorot_(vector)
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        x: Features,
+        edge_index: Adjacency,
+        edge_attr: Tensor | None = None,
+        size: tuple[int, int] | None = None,
+        return_attention_weights: bool | None = None,
+    ) -> Output:
+        """Attends every target to its in-edges.
+
+        Args:
+            x: [N, F] rows of all nodes, or those of sources [S, F_s] and targets [R, F_t]; None for the
+                latter leaves their part of the score out.
+            edge_index: [2, E] sources and targets, or what :mod:`~sage_attention.torch.nn.adjacency` lists.
+            edge_attr: [E, D] or [E] edge features in the order of the edges; ignored without ``edge_dim``.
+            size: (S, R), where the rows do not tell.
+            return_attention_weights: If true, also return the edges with their weights.
+
+        Returns:
+            [R, H * C] or [R, C]; with weights ``(out, (edge_index [2, E'], weights [E', H]))``, the self
+            loops put in coming last, the weights after dropout.
+
+        Raises:
+            ArgumentError: Shapes do not fit together, or an index is out of range.
+        """
+        x_src, x_dst = self._sources_and_targets(x)
+        res = self.res(x_dst) if self.res is not None and x_dst is not None else None
+        projection = self.lin if self.lin is not None else self.lin_src
+        assert projection is not None  # noqa: S101  # one of the two is always there
+        values = self._split_heads(projection(x_src))
+        num_targets = None if x_dst is None else x_dst.size(0)
+        num_targets = self._check_size(size, values.size(0), num_targets)
+        source_logits = torch.einsum("nhc,hc->nh", values, self.att_src[0])
+        target_logits = None if x_dst is None else self._target_logits(x_src, x_dst, values)
+
+        loops = None
+        if self.add_self_loops:
+            both = values.size(0) if x_dst is None else min(values.size(0), x_dst.size(0))
+            loops = SelfLoops(both if size is None else min(size), self.fill_value)
+        used = edge_attr if self.lin_edge is not None else None
+        edges = self._gather(edge_index, used, values, num_targets, loops)
+        features, edge_weight = edges.features, None
+        if features is not None:
+            edge_weight = self._edge_weight(features)
+
+        wide, source, target, features, edge_weight = widened(
+            values, source_logits, target_logits, features, edge_weight
+        )
+        out, weights = ops.gat_attention(
+            edges.csc,
+            wide,
+            source,
+            target,
+            edge_features=features,
+            edge_weight=edge_weight,
+            negative_slope=self.negative_slope,
+            dropout=self._dropout_now(),
+            return_weights=bool(return_attention_weights),
+        )
+        out = self._merge_heads(out.to(values.dtype))
+        out = out if res is None else out + res
+        out = out if self.bias is None else out + self.bias.to(out.dtype)
+        return out if weights is None else (out, edges.with_weights(weights.to(values.dtype)))
+
+    def _check_size(
+        self, size: tuple[int, int] | None, num_sources: int, num_targets: int | None
+    ) -> int | None:
+        if size is None:
+            return num_targets
+        if size[0] != num_sources or num_targets not in (None, size[1]):
+            raise ArgumentError(
+                "size", f"the numbers of rows in x, {(num_sources, num_targets)}", tuple(size)
+            )
+        return size[1]
+
+    def _target_logits(self, x_src: Tensor, x_dst: Tensor, values: Tensor) -> Tensor:
+        """[R, H] the targets' part of the score."""
+        projection = self.lin if self.lin is not None else self.lin_dst
+        assert projection is not None  # noqa: S101  # one of the two is always there
+        if self.lin is not None and x_dst is x_src:
+            return torch.einsum("nhc,hc->nh", values, self.att_dst[0])
+        # att . (W x) = (W' att) . x: the targets need no projection of their own.
+        weight = matrix(projection, x_dst.size(1))
+        if weight is None:
+            return torch.einsum("nhc,hc->nh", self._split_heads(projection(x_dst)), self.att_dst[0])
+        return functional.linear(x_dst, self._folded(weight, self.att_dst))
+
+    def _edge_weight(self, features: Tensor) -> Tensor:
+        """[H, D] the edge projection folded into the attention vector."""
+        assert self.lin_edge is not None  # noqa: S101  # callers have asked
+        assert self.att_edge is not None  # noqa: S101  # comes with lin_edge
+        weight = matrix(self.lin_edge, features.size(1), features)
+        assert weight is not None  # noqa: S101  # an identity was given
+        return self._folded(weight, self.att_edge)
+
+    def _folded(self, weight: Tensor, attention: Tensor) -> Tensor:
+        by_head = weight.view(self.heads, self.out_channels, weight.size(1))
+        return torch.einsum("hcf,hc->hf", by_head, attention[0])
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        # Checkpoints of PyG before 2.5 hold the one projection twice, as that of sources and of targets.
+        old, new = prefix + "lin_src.weight", prefix + "lin.weight"
+        if self.lin is not None and old in state_dict and new not in state_dict:
+            twin = state_dict.get(prefix + "lin_dst.weight")
+            if twin is None or twin is state_dict[old] or torch.equal(twin, state_dict[old]):
+                state_dict[new] = state_dict.pop(old)
+                state_dict.pop(prefix + "lin_dst.weight", None)
+        super()._load_from_state_dict(state_dict, prefix, *args)

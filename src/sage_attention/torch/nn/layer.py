@@ -1,0 +1,142 @@
+"""What the three layers have in common: options, checks, and the step from parameters to operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+import torch
+from sage_attention.errors import ArgumentError
+from torch import Tensor
+
+from .edges import Edges, SelfLoops, gather
+
+if TYPE_CHECKING:
+    from .adjacency import Adjacency
+
+__all__ = ["AttentionLayer", "Channels", "Features", "Output", "widened"]
+
+Channels = Union[int, "tuple[int, int]"]
+Features = Union[Tensor, "tuple[Tensor, Tensor | None]"]
+Output = Union[Tensor, "tuple[Tensor, tuple[Tensor, Tensor]]"]
+
+
+class AttentionLayer(torch.nn.Module):
+    """Base of the layers: the options all of them have. Not for use by itself.
+
+    Args:
+        in_channels: Size of the input rows, or of source and target rows; -1 takes it from the first input.
+        out_channels: Size of the output per head.
+        heads: Number of heads.
+        concat: Concatenate the heads; otherwise take their mean.
+        dropout: Chance that an attention weight is set to zero in training.
+        edge_dim: Size of the edge features, or None for none.
+        aggr: Only the sum is an attention; "add" and "sum" are its names.
+        flow: Only "source_to_target".
+        options: Anything else is refused.
+
+    Raises:
+        ArgumentError: An option has a value that cannot be.
+    """
+
+    def __init__(
+        self,
+        in_channels: Channels,
+        out_channels: int,
+        heads: int,
+        concat: bool,
+        dropout: float,
+        edge_dim: int | None,
+        *,
+        aggr: Any = "add",
+        flow: str = "source_to_target",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if isinstance(in_channels, Sequence) and len(in_channels) != 2:
+            raise ArgumentError("in_channels", "a size, or those of sources and targets", in_channels)
+        if out_channels < 1 or heads < 1:
+            raise ArgumentError("out_channels, heads", "at least 1", (out_channels, heads))
+        if not 0.0 <= dropout <= 1.0:
+            raise ArgumentError("dropout", "a chance from 0 to 1", dropout)
+        if str(aggr) not in ("add", "sum", "SumAggregation()"):
+            raise ArgumentError("aggr", f"'add': {name} sums what the weights select", aggr)
+        if flow != "source_to_target":
+            raise ArgumentError("flow", "'source_to_target'", repr(flow), "pass edge_index.flip(0) instead")
+        if options.pop("decomposed_layers", 1) != 1 or options:
+            raise ArgumentError(f"arguments of {name}", "those in its documentation", sorted(options))
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.edge_dim = edge_dim
+        self.aggr = aggr
+        self.flow = flow
+        self.node_dim = 0
+
+    @property
+    def total_out_channels(self) -> int:
+        """Size of the output rows."""
+        return self.out_channels * (self.heads if self.concat else 1)
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, from PyTorch's default generator."""
+        for child in self.children():
+            child.reset_parameters()  # type: ignore[operator]  # all of them are linear maps
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+    def _source_target_channels(self) -> tuple[int, int]:
+        channels = self.in_channels
+        return (channels, channels) if isinstance(channels, int) else (channels[0], channels[1])
+
+    def _sources_and_targets(self, x: Features) -> tuple[Tensor, Tensor | None]:
+        sources, targets = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+        for end in (sources, targets):
+            if end is not None and end.dim() != 2:
+                raise ArgumentError("x", "shape [num_nodes, channels]", list(end.shape))
+        return sources, targets
+
+    def _split_heads(self, projected: Tensor) -> Tensor:
+        return projected.view(-1, self.heads, self.out_channels)
+
+    def _merge_heads(self, out: Tensor) -> Tensor:
+        return out.reshape(-1, self.heads * self.out_channels) if self.concat else out.mean(dim=1)
+
+    def _dropout_now(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _gather(
+        self,
+        adjacency: Adjacency,
+        edge_attr: Tensor | None,
+        values: Tensor,
+        num_targets: int | None,
+        self_loops: SelfLoops | None = None,
+    ) -> Edges:
+        edges = gather(adjacency, edge_attr, values, num_targets, self_loops)
+        width = None if edges.features is None else edges.features.size(1)
+        if width is not None and self.edge_dim is not None and self.edge_dim not in (-1, 0, width):
+            raise ArgumentError("edge_attr", f"{self.edge_dim} columns (edge_dim)", width)
+        return edges
+
+
+def widened(tensor: Tensor, *others: Tensor | None) -> tuple[Tensor, ...]:
+    """Tensors in the type that attention is computed in: the first one's, float32 if that is a half type.
+
+    Args:
+        tensor: Decides the type.
+        others: May have any other float type, as under autocast; None stays None.
+
+    Returns:
+        All of them.
+
+    Example:
+        >>> [t.dtype for t in widened(torch.ones(1).half(), torch.ones(1))]
+        [torch.float32, torch.float32]
+    """
+    dtype = torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype
+    return tuple(other if other is None else other.to(dtype) for other in (tensor, *others))  # type: ignore[misc]
