@@ -1,0 +1,56 @@
+"""Attention over sampled neighbours of large graphs.
+
+Importing this package loads nothing but itself: neither torch nor the native library nor NumPy is touched
+before something is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import ArgumentError, DataError, MissingDependencyError, NativeError, SageAttentionError
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
+
+__all__ = [
+    "ArgumentError",
+    "DataError",
+    "Graph",
+    "MissingDependencyError",
+    "NativeError",
+    "OneHop",
+    "SageAttentionError",
+    "SampledSubgraph",
+    "Workspace",
+    "__version__",
+    "sample_neighbours",
+    "sample_one_hop",
+]
+
+__version__ = "0.1.0"
+
+# name -> module; looked up on first use (PEP 562)
+_LAZY = {
+    "Graph": "graph",
+    "OneHop": "sampling",
+    "SampledSubgraph": "sampling",
+    "Workspace": "sampling",
+    "sample_neighbours": "sampling",
+    "sample_one_hop": "sampling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{module}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
