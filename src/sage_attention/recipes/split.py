@@ -85,7 +85,7 @@ def stratified_split(
     sizes = np.bincount(labels[order])
     parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     start = 0
-    for size in sizes.tolist():
+    for size in sizes[sizes > 0].tolist():
         at = start
         for part, count in zip(parts, _counts(size, fractions)):
             part.append(order[at : at + count])
