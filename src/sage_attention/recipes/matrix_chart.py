@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["MOST_CLASSES", "matrix_chart"]
+__all__ = ["MOST_CLASSES", "ORDINARY_ON_DARK", "ORDINARY_ON_LIGHT", "matrix_chart"]
 
 MOST_CLASSES = 16  # more are condensed to the largest ones and "all others"
 _KEPT = 12
 _FONT = 12.0
 _LONGEST_NAME = 15.0  # in units of the font size
 _GAP, _BAR, _NUMBERS = 26.0, 74.0, 62.0
-_DARK = 0.72  # from this share of ink on, the count is written in the colour of the page
+# Shares of ink up to which the count has the ordinary colour on a dark page and on a light one; between them the
+# style sheet decides.
+ORDINARY_ON_DARK, ORDINARY_ON_LIGHT = 0.59, 0.865
 
 
 def _cell(x: float, y: float, size: float, count: int, share: float, style: str, tip: str) -> str:
@@ -31,7 +33,13 @@ def _cell(x: float, y: float, size: float, count: int, share: float, style: str,
         ink = {"wrong": 0.06 + 0.94 * share**0.5, "right": 0.08 + 0.92 * share, "mixed": 0.2}[style]
         parts.append(element("rect", inner, x=x + 1, y=y + 1, width=size - 2, height=size - 2, rx=3,
                              class_=f"heat {style}", fill_opacity=ink))  # fmt: skip
-        text = "count inverse" if ink > _DARK else "count"
+        text = (
+            "count"
+            if ink <= ORDINARY_ON_DARK
+            else "count middle"
+            if ink <= ORDINARY_ON_LIGHT
+            else "count deep"
+        )
         parts.append(element("text", escape(compact(count)), x=x + size / 2, y=y + size / 2 + 4, class_=text,
                              text_anchor="middle"))  # fmt: skip
     return "".join(parts)

@@ -91,6 +91,14 @@ def _check(run: RunSummary) -> None:
         array = np.asarray(getattr(run, name))
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise ArgumentError(name, "integers, shape [N]", f"{array.dtype} of shape {list(array.shape)}")
+        if (
+            name.startswith("labels")
+            and array.size
+            and not 0 <= array.min() <= array.max() < len(run.class_names)
+        ):
+            raise ArgumentError(
+                name, f"classes from 0 to {len(run.class_names) - 1}", f"{array.min()} to {array.max()}"
+            )
         if name.startswith("degree") and array.size and int(array.min()) < 0:
             raise ArgumentError(name, "degrees of 0 or more", int(array.min()))
     tests = len(run.labels_true)
@@ -110,7 +118,7 @@ def _value(value: Any) -> str:
         value = value.item()
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value is None:
+    if not _is_told(value):
         return "–"
     if isinstance(value, float):
         return escape(f"{value:.6g}")
@@ -141,22 +149,26 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> str:
     return element("div", element("h3", escape(title)) + table)
 
 
+def _is_told(value: Any) -> bool:
+    return value is not None and not (isinstance(value, (float, np.floating)) and not np.isfinite(value))
+
+
 def _tiles(run: RunSummary) -> str:
-    metrics = run.metrics
+    metrics = {name: value for name, value in run.metrics.items() if _is_told(value)}
     shown = []
-    if metrics.get("val_accuracy") is not None:
+    if "val_accuracy" in metrics:
         shown.append(("validation", f"{100 * float(metrics['val_accuracy']):.1f} %"))
     epochs = metrics.get("epochs", len(run.history) or None)
     if epochs is not None:
         shown.append(("epochs", f"{int(epochs):,}"))
-    if metrics.get("seconds_per_epoch") is not None:
+    if "seconds_per_epoch" in metrics:
         shown.append(("time per epoch", format_duration(float(metrics["seconds_per_epoch"]))))
-    if metrics.get("peak_rss_mb") is not None:
+    if "peak_rss_mb" in metrics:
         shown.append(("peak memory", f"{float(metrics['peak_rss_mb']):,.0f} MB"))
     if len(run.degrees):
         shown.append(("nodes", f"{len(run.degrees):,}"))
         shown.append(("edges", f"{int(np.sum(run.degrees, dtype=np.int64)):,}"))
-    if metrics.get("seed") is not None:
+    if "seed" in metrics:
         shown.append(("seed", str(metrics["seed"])))
     tiles = "".join(
         element("div", element("dt", escape(name)) + element("dd", escape(value))) for name, value in shown

@@ -7,11 +7,13 @@ __all__ = ["DARK", "LIGHT", "style_sheet"]
 # Text on its ground keeps a contrast of 4.5 or more (tests/recipes/test_report.py holds them to it).
 LIGHT = {
     "page": "#ffffff", "panel": "#f6f7f9", "ink": "#16191d", "muted": "#59616b", "rule": "#e2e5ea",
-    "first": "#1f5fbf", "second": "#b4510b", "track": "#e6e9ee", "bar": "#5b8bd6", "note": "#fdf6e7",
+    "first": "#1f5fbf", "second": "#a84a08", "track": "#e6e9ee", "bar": "#5b8bd6", "note": "#fdf6e7",
+    "count": "#000000", "count-middle": "#000000", "count-deep": "#ffffff",
 }  # fmt: skip
 DARK = {
     "page": "#121519", "panel": "#1a1e24", "ink": "#e9ecef", "muted": "#a3acb7", "rule": "#2d333b",
     "first": "#82b1ff", "second": "#f5a35c", "track": "#2a3038", "bar": "#5c8fdb", "note": "#2b2416",
+    "count": "#ffffff", "count-middle": "#000000", "count-deep": "#000000",
 }  # fmt: skip
 
 _RULES = """
@@ -60,10 +62,12 @@ svg{display:block;max-width:100%;height:auto;font:12px/1
 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",Arial,
 "Microsoft YaHei","PingFang SC","Noto Sans CJK SC",sans-serif;font-variant-numeric:tabular-nums}
 svg text{fill:var(--muted)}
-svg .ink,svg .value,svg .count{fill:var(--ink)}
+svg .ink,svg .value{fill:var(--ink)}
 svg .value,svg .name{font-weight:600}
 svg .value{paint-order:stroke;stroke:var(--page);stroke-width:4px;stroke-linejoin:round}
-svg .count.inverse{fill:var(--page)}
+svg .count{fill:var(--count)}
+svg .count.middle{fill:var(--count-middle)}
+svg .count.deep{fill:var(--count-deep)}
 svg .grid{stroke:var(--rule)}
 svg .baseline{stroke:var(--muted)}
 svg .curve{fill:none;stroke-width:2.25;stroke-linejoin:round;stroke-linecap:round}
