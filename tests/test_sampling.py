@@ -37,9 +37,19 @@ def assert_equal(a, b):
     assert a.num_sampled_edges == b.num_sampled_edges
 
 
+class Numbers:
+    """A long array, read as Python integers one at a time."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getitem__(self, i):
+        return int(self.array[i])
+
+
 def both(graph, seeds, fan_outs, seed=0, replace=False, num_threads=1):
     sample = sample_neighbours(graph, seeds, fan_outs, seed=seed, replace=replace, num_threads=num_threads)
-    lists = graph.indptr.tolist(), graph.indices.tolist()
+    lists = Numbers(graph.indptr), Numbers(graph.indices)
     return sample, reference.sample_neighbours(*lists, list(seeds), fan_outs, seed, replace)
 
 
@@ -71,10 +81,10 @@ def test_matches_reference(ragged, fan_outs, replace, index_type, num_threads):
 
 
 @pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("fan_out", [1, 15, 16, 17, 100, 1000, 2048, 2049, 5000, 49_999, 50_000, 69_999])
+@pytest.mark.parametrize("fan_out", [1, 15, 16, 17, 100, 2048, 2049, 5000, 20_000])
 def test_hub_matches_reference(hub, fan_out, replace):
     nodes = [0, 1, 2, 3]
-    lists = hub.indptr.tolist(), hub.indices.tolist()
+    lists = Numbers(hub.indptr), Numbers(hub.indices)
     got = sample_one_hop(hub, nodes, fan_out, seed=99, hop=4, replace=replace)
     indptr, sources, positions = reference.sample_one_hop(*lists, nodes, fan_out, 99, 4, replace)
     assert got.indptr.tolist() == indptr
@@ -280,7 +290,7 @@ def test_bipartite_one_hop():
 
 
 def test_large_graph_without_edges_to_most_nodes():
-    """Above 2^24 nodes relabelling uses a hash table, which grows between hops and switches to a dense one."""
+    """Above 2^24 nodes relabelling uses a hash table, which grows between hops."""
     num_nodes = 2**24 + 50
     rng = np.random.default_rng(1)
     targets = np.sort(rng.integers(0, 3000, 60_000))

@@ -1,4 +1,4 @@
-"""The naive truth for sampling: Philox 4x32-10, Floyd's algorithm, one hop, several hops. Python integers only.
+"""The naive truth for sampling: Philox 4x32-10, Floyd's algorithm, one hop, several hops. Python only.
 
 Written from the published descriptions, not from the native code, and read by the tests only.
 """
