@@ -125,6 +125,14 @@ def test_errors_pass_through():
         raise RuntimeError("boom")
 
 
+def test_a_resumed_run_counts_on_and_rates_only_its_own_steps(clock):
+    log = io.StringIO()
+    with Progress(total=40, unit="epoch", stream=log, start=30) as p:
+        clock.now += 2
+        p.step()
+    assert log.getvalue() == "epoch 31/40  2.0 s/epoch, 18 s left\n"
+
+
 def test_a_negative_total_is_refused():
     with pytest.raises(ArgumentError, match="total"):
         Progress(total=-1)

@@ -21,6 +21,7 @@ WIDTH, HEIGHT = 480.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 14.0, 34.0, 46.0
 _FONT = 12.0
 _MOST_POINTS = 400
+_FEW_DOTS = 60
 _FEW = 30  # below this many nodes a share is shown as unsure
 
 
@@ -94,15 +95,15 @@ def _text(x: float, y: float, text: str, style: str = "axis", anchor: str = "mid
 
 def _frame(
     y_ticks: Sequence[tuple[float, str]], x_ticks: Sequence[tuple[float, str]], x_label: str, y_label: str,
-    right: float = WIDTH - _RIGHT,
+    left: float = _LEFT, right: float = WIDTH - _RIGHT,
 ) -> str:  # fmt: skip
     """Grid lines, tick labels and axis titles; ticks are (pixel, label)."""
     bottom = HEIGHT - _BOTTOM
-    parts = [element("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="grid") for y, _ in y_ticks]
-    parts += [_text(_LEFT - 8, y + 4, label, anchor="end") for y, label in y_ticks]
-    parts += [element("line", x1=_LEFT, x2=right, y1=bottom, y2=bottom, class_="baseline")]
+    parts = [element("line", x1=left, x2=right, y1=y, y2=y, class_="grid") for y, _ in y_ticks]
+    parts += [_text(left - 8, y + 4, label, anchor="end") for y, label in y_ticks]
+    parts += [element("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="baseline")]
     parts += [_text(x, bottom + 18, label) for x, label in x_ticks]
-    parts += [_text((_LEFT + right) / 2, HEIGHT - 8, x_label, "axis-title")]
+    parts += [_text((left + right) / 2, HEIGHT - 8, x_label, "axis-title")]
     parts += [_text(4, 14, y_label, "axis-title", "start")]
     return "".join(parts)
 
@@ -201,7 +202,7 @@ def curve_chart(
     y_of = _scale(y_ticks[0], top, HEIGHT - _BOTTOM, _TOP)
     parts = [
         _frame([(y_of(tick), text) for tick, text in zip(y_ticks, y_texts(y_ticks))],
-               [(x_of(tick), f"{tick:,.0f}") for tick in ticks], "epoch", y_label, right)
+               [(x_of(tick), f"{tick:,.0f}") for tick in ticks], "epoch", y_label, right=right)
     ]  # fmt: skip
     parts += [_draw_curve(curve, x_of, y_of) for curve in drawn]
     ends = [_runs(curve.points)[-1][-1] for curve in drawn]
@@ -280,27 +281,20 @@ def tail_chart(
     Returns:
         SVG markup.
     """
-    right = WIDTH - _RIGHT
     x_high = max(1, math.ceil(math.log10(max(degrees)) - 1e-9))
     y_low = min(-1, math.floor(math.log10(min(shares)) + 1e-9))
-    x_of = _scale(0.0, x_high, _LEFT + 6, right - 12)
+    y_powers = range(0, -y_low + 1, math.ceil(-y_low / 6))
+    y_names = [percent(10.0**-power, max(0, power - 2)) for power in y_powers]
+    left = max(_LEFT, max(text_width(name) for name in y_names) * _FONT + 16)
+    x_of = _scale(0.0, x_high, left + 6, WIDTH - _RIGHT - 12)
     y_of = _scale(y_low, 0.0, HEIGHT - _BOTTOM, _TOP)
-    stride = math.ceil(-y_low / 6)
-    y_ticks = [(y_of(-one), percent(10.0**-one, max(0, one - 2))) for one in range(0, -y_low + 1, stride)]
-    x_ticks = [(x_of(one), compact(10**one)) for one in range(0, x_high + 1, math.ceil(x_high / 7))]
+    x_ticks = [(x_of(power), compact(10**power)) for power in range(0, x_high + 1, math.ceil(x_high / 7))]
+    y_ticks = [(y_of(-power), name) for power, name in zip(y_powers, y_names)]
     places = [(x_of(math.log10(degree)), y_of(math.log10(share))) for degree, share in zip(degrees, shares)]
-    parts = [_frame(y_ticks, x_ticks, x_label, y_label)]
+    parts = [_frame(y_ticks, x_ticks, x_label, y_label, left=left)]
     if len(places) > 1:
-        parts.append(
-            element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places), class_="curve first")
-        )
-    parts += [
-        element("circle", cx=x, cy=y, r=2.6, class_="dot first") for x, y in places if len(places) <= 60
-    ]
-    x, y = places[-1]
-    parts.append(element("circle", cx=x, cy=y, r=4.0, class_="dot first"))
-    busiest = f"busiest: {degrees[-1]:,}"
-    # A falling curve leaves room below it, to the left of its end; one that ends early, to the right.
-    at_left = x > WIDTH / 2
-    parts.append(_text(x + (-10 if at_left else 10), y + 4, busiest, "value", "end" if at_left else "start"))
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(element("polyline", points=line, class_="curve first"))
+    dots = places if len(places) <= _FEW_DOTS else places[-1:]
+    parts += [element("circle", cx=x, cy=y, r=2.8, class_="dot first") for x, y in dots]
     return svg(key, WIDTH, HEIGHT, title, description, "".join(parts))

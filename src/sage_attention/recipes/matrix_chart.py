@@ -20,8 +20,8 @@ _KEPT = 12
 _FONT = 12.0
 _LONGEST_NAME = 15.0  # in units of the font size
 _GAP, _BAR, _NUMBERS = 26.0, 74.0, 62.0
-# Shares of ink up to which the count has the ordinary colour on a dark page and on a light one; between them the
-# style sheet decides.
+# Shares of ink up to which the count has the ordinary colour on a dark page and on a light one; between them
+# the style sheet decides.
 ORDINARY_ON_DARK, ORDINARY_ON_LIGHT = 0.59, 0.865
 
 

@@ -65,6 +65,7 @@ class Progress:
         quiet: Show nothing at all.
         stream: Where to show it; standard output by default.
         seconds_between_lines: In a log, leave out lines that follow sooner than this, except the last.
+        start: How many steps an earlier run has done already.
 
     Raises:
         ArgumentError: ``total`` is negative.
@@ -82,12 +83,13 @@ class Progress:
         quiet: bool = False,
         stream: IO[str] | None = None,
         seconds_between_lines: float = 0.0,
+        start: int = 0,
     ) -> None:
         if total is not None and total < 0:
             raise ArgumentError("total", "a number of steps, 0 or more, or None", total)
         self.total = total
         self.unit = unit
-        self.done = 0
+        self.done = start
         self._quiet = quiet
         self._stream = SafeStream(stream)
         self._seconds_between_lines = seconds_between_lines
@@ -96,14 +98,15 @@ class Progress:
         self._task: Any = None
         self._message = ""
         self._marks: deque[tuple[float, int]] = deque(maxlen=_REMEMBERED_STEPS + 1)
+        self._marks.append((time.monotonic(), start))
 
     def __enter__(self) -> Progress:  # noqa: PYI034  # Self is not in the typing of Python 3.9
-        self._marks.append((time.monotonic(), 0))
+        self._marks[0] = (time.monotonic(), self.done)
         if not self._quiet and self._stream.isatty():
             self._bar = self._make_bar()
             if self._bar is not None:
                 self._task = self._bar.add_task(
-                    "", total=self.total, count=self._count(), pace="", message=""
+                    "", total=self.total, completed=self.done, count=self._count(), pace="", message=""
                 )
                 self._bar.start()
         return self

@@ -42,7 +42,7 @@ def _no_integers() -> npt.NDArray[np.int64]:
     return np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunSummary:
     """All that a report tells about a run.
 

@@ -314,7 +314,7 @@ def _degree_figure(run: RunSummary) -> str:
         return element("figure", element("h3", title) + element("p", told, class_="caption"))
     half, mean = float(np.median(degrees)), float(degrees.mean())
     caption = (
-        f"Half of the nodes have at most {half:,.0f}; the mean is {mean:,.1f}. "
+        f"Half of the nodes have at most {half:,.0f}, the busiest has {high:,}; the mean is {mean:,.1f}. "
         f"{none:,} ({percent(none / degrees.size)}) have none."
     )
     chart = tail_chart("degrees", title, caption, values.tolist(), shares.tolist(), "neighbours, at least",

@@ -40,7 +40,7 @@ _LARGEST_WEIGHT = 60
 _CSV_ROWS_PER_BLOCK = 100_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SyntheticNetwork:
     """A social network whose members belong to communities.
 
