@@ -208,7 +208,7 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
         ) from error
     except OSError as error:
         reason, remedy = _reason_and_remedy(error)
-        raise DataError(folder, expected, f"an error: {reason}", hint=remedy) from error
+        raise DataError(folder, expected, reason, hint=remedy) from error
     _remove_stale_temporaries(folder)
     return folder
 
