@@ -123,8 +123,7 @@ def test_a_rename_refused_for_good_ends(tmp_path, monkeypatch):
 @pytest.mark.parametrize("writer", ["npy", "parquet", "safetensors", "json"])
 def test_a_really_full_disk(tmp_path, writer):
     """The operating system itself refuses after 64 KB: a limit on file sizes stands for the full disk."""
-    resource = pytest.importorskip("resource")
-    del resource
+    pytest.importorskip("resource")
     code = f"""
 import resource, sys
 import numpy as np
@@ -251,6 +250,15 @@ def test_an_unwritable_folder(tmp_path, monkeypatch, code, word):
     assert str(tmp_path / "out") in str(caught.value)
 
 
+def test_a_path_that_is_too_long(tmp_path):
+    long = tmp_path / ("x" * 5_000)
+    for resume in (False, True):
+        with pytest.raises(DataError, match=r"too long|folder"):
+            output.prepare_output_folder(long, resume=resume)
+    with pytest.raises(SageAttentionError, match=r"too long|folder"):
+        output.write_json(long, 1)
+
+
 def test_no_space_for_the_probe_is_found_at_once(tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, "full")
@@ -262,10 +270,9 @@ def test_no_space_for_the_probe_is_found_at_once(tmp_path, monkeypatch):
 
 
 def test_a_file_system_without_fsync_is_fine(tmp_path, monkeypatch):
-    def unsupported(_):
-        raise OSError(errno.EINVAL, "not here")
-
-    monkeypatch.setattr(output.os, "fsync", unsupported)
+    monkeypatch.setattr(
+        output.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EINVAL, "not here"))
+    )
     output.write_json(output.prepare_output_folder(tmp_path) / "a.json", 1)
     assert names(tmp_path) == ["a.json"]
 

@@ -124,10 +124,10 @@ def atomic_write(path: PathLike, *, encoding: str | None = None) -> Iterator[IO[
         ...     _ = file.write("1 2 3")
     """
     target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise SageAttentionError(f"{path}: cannot be written: it is not a file; choose another name")
     temporary = _temporary_beside(target)
     try:
+        if target.exists() and not target.is_file():
+            raise SageAttentionError(f"{path}: cannot be written: it is not a file; choose another name")
         # Mode x and not mkstemp: the file gets the permissions that any other file of this user would get.
         with temporary.open(
             "xb" if encoding is None else "x", encoding=encoding, newline=None if encoding is None else "\n"
@@ -174,19 +174,12 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
     """
     folder = Path(path).expanduser()
     expected = "a folder that can be written"
-    if folder.exists() and not folder.is_dir():
-        raise DataError(
-            folder, expected, "a file of that name", hint="choose another folder or move the file away"
-        )
-    if resume and not folder.exists():
-        raise DataError(
-            folder,
-            "the folder of an earlier run to resume",
-            "no such folder",
-            hint="check its name or start without resuming",
-        )
+    move_away = "choose another folder or move the file away"
     probe = _temporary_beside(folder / "probe")
     try:
+        if resume and not folder.exists():
+            hint = "check its name or start without resuming"
+            raise DataError(folder, "the folder of an earlier run to resume", "no such folder", hint=hint)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with probe.open("xb") as file:
@@ -195,17 +188,8 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
         finally:
             with contextlib.suppress(OSError):
                 probe.unlink()
-    except FileExistsError as error:
-        raise DataError(
-            error.filename or folder,
-            "a folder",
-            "a file of that name",
-            hint="choose another folder or move the file away",
-        ) from error
-    except NotADirectoryError as error:
-        raise DataError(
-            folder, expected, "a path through a file, which is no folder", hint="choose another folder"
-        ) from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataError(folder, expected, "a file in its place or in its path", hint=move_away) from error
     except OSError as error:
         reason, remedy = _reason_and_remedy(error)
         raise DataError(folder, expected, reason, hint=remedy) from error
