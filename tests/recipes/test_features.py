@@ -61,6 +61,13 @@ def test_ids_in_another_column(tmp_path, column):
     assert table.values.tolist() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize("name", ["id", "__index_level_0__", "Node_ID"])
+def test_an_index_of_pandas_comes_last(tmp_path, name):
+    pq.write_table(pa.table({"a": [0.5, 1.5], name: ["x", "y"]}), tmp_path / "f.parquet")
+    table = read_features(tmp_path / "f.parquet")
+    assert (table.ids.tolist(), table.names) == (["x", "y"], ("a",))
+
+
 def test_wide_rows(tmp_path):
     # A row of several megabytes does not fit into PyArrow's usual block.
     width = 20_000

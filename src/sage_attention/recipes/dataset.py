@@ -10,7 +10,7 @@ from sage_attention.errors import DataError
 from sage_attention.recipes.dataset_npz import load_npz_dataset
 from sage_attention.recipes.edges import EdgeTable, read_edges
 from sage_attention.recipes.features import FeatureTable, read_features
-from sage_attention.recipes.ids import IdColumn, common_type, positions, universe
+from sage_attention.recipes.ids import IdColumn, common_type, universe
 from sage_attention.recipes.labels import LabelTable, read_labels
 from sage_attention.recipes.node_dataset import NodeDataset, both_ways, check_classes, check_members
 from sage_attention.recipes.split import check_fractions, check_seed, stratified_split
@@ -102,9 +102,7 @@ def _joined(
     edge_index = np.stack([_known(nodes, ids[end], "edges", home) for end in ("source", "target")])
     if undirected:
         edge_index = both_ways(edge_index, nodes.size)
-    values = (
-        None if features is None else _reordered(features.values, positions(nodes, ids["features"].values))
-    )
+    values = None if features is None else _reordered(features.values, ids["features"].positions_in(nodes))
     classes = np.full(nodes.size, -1, np.int64)
     if labels is None:
         return NodeDataset(nodes, edge_index, values, classes)
@@ -125,7 +123,7 @@ def _counted(index: int) -> int | None:
 
 def _known(nodes: NDArray[Any], ids: IdColumn, what: str, home: Path) -> NDArray[np.int64]:
     """Return the positions of ids that must all be nodes, which `home` defines."""
-    at = positions(nodes, ids.values)
+    at = ids.positions_in(nodes)
     unknown = at < 0
     if unknown.any():
         count = int(unknown.sum())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sage_attention.errors import DataError
-from sage_attention.recipes.ids import IdColumn, ids_from_column
+from sage_attention.recipes.ids import ID_NAMES, IdColumn, ids_from_column
 from sage_attention.recipes.tables import (
     check_file,
     file_kind,
@@ -75,12 +75,13 @@ def read_features(
     | .npz | what `scipy.sparse.save_npz` writes, row k = node k; stays sparse |
     | .json | an object ``{"id": [indices of the features this node has], ...}``; becomes sparse, binary |
 
-    The ids of a table are in its first column, unless `id_column` says otherwise.
+    The ids of a table are in the column of a usual name (id, node, node_id, or the index of pandas), else
+    in the first, unless `id_column` says otherwise.
 
     Args:
         path: The file.
-        id_column: Tables only: name or 1-based number of the column of ids; True for the first; False where
-            there is none and row k is node k.
+        id_column: Tables only: name or 1-based number of the column of ids; True to go by that rule; False
+            where there is none and row k is node k.
         num_features: How many features there must be; None to take what the file has (for JSON: the largest
             index and one). Give it when a model that exists is to be applied.
         delimiter: What separates the cells of a text file; None to find out.
@@ -123,7 +124,11 @@ def read_features(
 
 
 def _from_table(table: Table, id_column: str | int | bool) -> FeatureTable:
-    at = None if id_column is False else 0 if id_column is True else table.find(id_column)
+    if id_column is True:
+        usual = table.find_first(ID_NAMES)
+        at: int | None = 0 if usual is None else usual
+    else:
+        at = None if id_column is False else table.find(id_column)
     others = [i for i in range(len(table.names)) if i != at]
     if not others:
         raise table.one_column("columns of ids and of features")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sage_attention.recipes.tables import Table
 
 __all__ = [
+    "ID_NAMES",
     "IdColumn",
     "common_type",
     "ids_from_column",
@@ -32,6 +33,8 @@ __all__ = [
     "universe",
 ]
 
+# What a column of ids is usually called; the last is pandas' name for an index without one.
+ID_NAMES = ("id", "node_id", "nodeid", "node", "user_id", "item_id", "__index_level_0__")
 _LONGEST = 256
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
 _FLOAT = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -51,6 +54,9 @@ class IdColumn:
         column: The column's name or 1-based number there, or None.
         row: Tells the editor's row of the k-th id; None where there are no rows.
         untyped: Whether the file holds text only, so that integers are our reading of it.
+        distinct: Every text once, in any order, and
+        codes: int32 [n], the position of each id among them: comparing text is slow, so it is done once
+            per text and not once per row. None where the ids are integers.
     """
 
     values: NDArray[Any]
@@ -58,6 +64,14 @@ class IdColumn:
     column: str | int | None = None
     row: Callable[[int], int | None] = field(default=_no_row, repr=False, compare=False)
     untyped: bool = False
+    distinct: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+    codes: NDArray[np.int32] | None = field(default=None, repr=False, compare=False)
+
+    def positions_in(self, nodes: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the position in `nodes` of each id, or -1; see `positions`."""
+        if self.distinct is None or self.codes is None:
+            return positions(nodes, self.values)
+        return positions(nodes, self.distinct)[self.codes]
 
     @property
     def is_text(self) -> bool:
@@ -90,7 +104,8 @@ class IdColumn:
 
     def first_repeated(self) -> tuple[int, int] | None:
         """Return (first, second) index of the id whose repetition comes first in the file, or None."""
-        if self.values.size < 2 or (not self.is_text and bool((np.diff(self.values) > 0).all())):
+        different = sorted_unique(self.values) if self.distinct is None else self.distinct
+        if different.size == self.values.size:
             return None
         order = np.argsort(self.values, kind="stable")
         same = np.flatnonzero(self.values[order[1:]] == self.values[order[:-1]])
@@ -140,13 +155,19 @@ def ids_from_arrow(place: IdColumn, column: Any) -> IdColumn:
     if types.is_string(kind) or types.is_large_string(kind):
         if place.untyped:
             integers = _canonical(pa, pc, column)
-            if integers is None:
-                column = pc.utf8_trim_whitespace(column)
-                integers = _canonical(pa, pc, column)
             if integers is not None:
                 return _integers(place, integers)
-            _refuse_numbers(place, pc, column)
-        return _texts(place, pc, column)
+        # From here on each text is looked at once, however often it comes.
+        encoded = column.dictionary_encode().unify_dictionaries()
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+        distinct = encoded.chunk(0).dictionary
+        if place.untyped:
+            trimmed = pc.utf8_trim_whitespace(distinct)
+            if not trimmed.equals(distinct):
+                trimmed = trimmed.cast(pa.large_string()).take(pa.array(codes))
+                return ids_from_arrow(place, pa.chunked_array([trimmed]))
+            _refuse_numbers(place, pc, distinct, codes)
+        return _texts(place, pc, distinct, codes)
     raise DataError(place.path, "integer or text ids", f"the type {kind}", column=place.column)
 
 
@@ -190,10 +211,11 @@ def common_type(columns: Sequence[IdColumn]) -> list[IdColumn]:
     if not texts or not integers:
         return list(columns)
     for text in texts:
-        digits = np.char.isdigit(text.values)
+        digits = np.char.isdigit(text.values if text.distinct is None else text.distinct)
         if digits.all() and all(c.untyped for c in integers):
             continue
-        at = int(np.argmin(digits))  # the first that is not, or the first of all
+        rows = digits if text.codes is None else digits[text.codes]
+        at = int(np.argmin(rows))  # the first that is not, or the first of all
         other = integers[0]
         raise text.error(
             at,
@@ -222,6 +244,13 @@ def sorted_unique(values: NDArray[Any]) -> NDArray[Any]:
             present = np.zeros(high - low + 1, np.bool_)
             present[values - low] = True
             return np.flatnonzero(present) + low
+    else:
+        # Sorting text is slow: sort what is left after hashing.
+        pa = import_pyarrow("text ids")
+        import pyarrow.compute as pc
+
+        left = pc.unique(pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
+        return np.sort(np.asarray(left.astype(values.dtype)))
     ordered = np.sort(values)
     new = np.empty(ordered.size, np.bool_)
     new[0] = True
@@ -231,7 +260,8 @@ def sorted_unique(values: NDArray[Any]) -> NDArray[Any]:
 
 def universe(columns: Sequence[IdColumn]) -> NDArray[Any]:
     """Return every id of these columns once, sorted: integers by value, text by code point."""
-    return sorted_unique(np.concatenate([sorted_unique(c.values) for c in columns]))
+    parts = [sorted_unique(c.values) if c.distinct is None else c.distinct for c in columns]
+    return sorted_unique(np.concatenate(parts))
 
 
 def positions(nodes: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:
@@ -291,32 +321,48 @@ def _integers(place: IdColumn, column: Any) -> IdColumn:
     return ids_from_numbers(place, column.to_numpy())
 
 
-def _refuse_numbers(place: IdColumn, pc: Any, column: Any) -> None:
+def _refuse_numbers(place: IdColumn, pc: Any, distinct: Any, codes: NDArray[Any]) -> None:
     """Refuse a column of numbers that are not all int64: too large, or with a fraction."""
-    if not pc.all(pc.match_substring_regex(column, _FLOAT)).as_py():
+    if not pc.all(pc.match_substring_regex(distinct, _FLOAT)).as_py():
         return
-    fraction = pc.match_substring(column, ".")
+    fraction = pc.match_substring(distinct, ".")
     if pc.any(fraction).as_py():
-        at = _first(fraction)
-        raise place.error(at, "integer or text ids", quoted(column[at].as_py()))
-    if pc.all(pc.match_substring_regex(column, _INTEGER)).as_py():
-        long = np.flatnonzero(pc.greater(pc.utf8_length(column), 18).to_numpy())
+        at = _first_row(fraction, codes)
+        raise place.error(at, "integer or text ids", quoted(distinct[codes[at]].as_py()))
+    if pc.all(pc.match_substring_regex(distinct, _INTEGER)).as_py():
         limits = np.iinfo(np.int64)
-        for at in long.tolist():
-            value = int(column[at].as_py())
+        long = pc.greater(pc.utf8_length(distinct), 18).to_numpy(zero_copy_only=False)
+        for code in np.flatnonzero(long).tolist():  # in the order of the file
+            value = int(distinct[code].as_py())
             if not limits.min <= value <= limits.max:
-                raise place.error(at, "a node id that fits 64 signed bits", quoted(str(value)))
+                at = int(np.argmax(codes == code))
+                raise place.error(at, "a node id that fits 64 signed bits", quoted(value))
 
 
-def _texts(place: IdColumn, pc: Any, column: Any) -> IdColumn:
-    lengths = pc.utf8_length(column)
+def _texts(place: IdColumn, pc: Any, distinct: Any, codes: NDArray[Any]) -> IdColumn:
+    lengths = pc.utf8_length(distinct)
     if pc.min(lengths).as_py() == 0:
-        raise place.error(_first(pc.equal(lengths, 0)), "a node id", "an empty cell")
+        raise place.error(_first_row(pc.equal(lengths, 0), codes), "a node id", "an empty cell")
+    longest = pc.max(lengths).as_py()
     # NumPy text is as wide as its longest: one runaway cell would cost gigabytes.
-    if pc.max(lengths).as_py() > _LONGEST:
-        at = _first(pc.greater(lengths, _LONGEST))
-        got = f"{lengths[at].as_py()} characters: {quoted(column[at].as_py())}"
+    if longest > _LONGEST:
+        at = _first_row(pc.greater(lengths, _LONGEST), codes)
+        text = distinct[codes[at]].as_py()
         hint = "is a quote left open, or the delimiter another?"
+        got = f"{len(text)} characters: {quoted(text)}"
         raise place.error(at, f"a node id of at most {_LONGEST} characters", got, hint=hint)
-    values = np.asarray(column.to_numpy().astype(f"U{pc.max(lengths).as_py()}"))
-    return IdColumn(values, place.path, place.column, place.row, place.untyped)
+    texts = np.asarray(distinct.to_numpy(zero_copy_only=False).astype(f"U{longest}"))
+    return IdColumn(
+        texts[codes],
+        place.path,
+        place.column,
+        place.row,
+        place.untyped,
+        texts,
+        codes.astype(np.int32, copy=False),
+    )
+
+
+def _first_row(mask: Any, codes: NDArray[Any]) -> int:
+    """Return the first row whose text is marked."""
+    return int(np.argmax(mask.to_numpy(zero_copy_only=False)[codes]))

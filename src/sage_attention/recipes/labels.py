@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sage_attention.errors import DataError
-from sage_attention.recipes.ids import IdColumn, ids_from_column
+from sage_attention.recipes.ids import ID_NAMES, IdColumn, ids_from_column
 from sage_attention.recipes.tables import check_file, file_kind, import_pyarrow, open_table, quoted
 from sage_attention.recipes.tables_numpy import npz_int, read_npy
 
@@ -24,7 +24,6 @@ __all__ = ["PARTS", "LabelTable", "class_index", "read_labels"]
 
 PARTS = ("train", "val", "test")
 _SPLIT_WORDS = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
-_IDS = ("id", "node_id", "nodeid", "node", "user_id", "item_id")
 _LABELS = ("label", "labels", "class", "target", "category", "y")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 
@@ -83,7 +82,7 @@ def read_labels(
 
     No label is an empty cell, or -1 where all labels are integers. The split column holds train, val (also
     valid, validation), test, or nothing. Without being told, ids are in the column of a usual name
-    (id, node, node_id), else in the first; labels in the column named label, class, target, category or y,
+    (id, node, ...), else in the first; labels in the column named label, class, target, category or y,
     else in the only one left; the split in the one named split, or, in a file without a header, in a third
     column that holds nothing but these words.
 
@@ -189,7 +188,7 @@ def _chosen(
     if id_column is not None:
         ids = table.find(id_column)
     else:
-        usual = table.find_first(_IDS)
+        usual = table.find_first(ID_NAMES)
         left = [i for i in range(len(table.names)) if i not in (label, split)]
         ids = usual if usual is not None and usual in left else left[0] if left else 0
     if label is None:
