@@ -4,8 +4,8 @@ One memory serves all layers, because the layers of a model are given the same `
 nothing alive: an entry goes when its tensor goes. It is never stale as far as PyTorch can tell: an entry
 counts only for the very tensor, at the version it had (every in-place operation raises it). Memory that
 PyTorch does not own (a NumPy array behind the tensor, memory shared with another process) changes without a
-new version; there the contents are compared with a copy. Writing through ``tensor.data`` or ``tensor.numpy()`` is hidden from
-PyTorch and so from here; call :func:`forget` after it.
+new version; there the contents are compared with a copy. Writing through ``tensor.data`` or
+``tensor.numpy()`` is hidden from PyTorch and so from here; call :func:`forget` after it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def remembered(
     else:
         contents = tuple(_plain(tensor).clone() if _is_foreign(tensor) else None for tensor in tensors)
         entry = _Entry(versions, tuple(TensorWeakRef(tensor) for tensor in others), contents, {})
-    topology = build()
+    with torch.inference_mode(False):  # training may need later what an evaluation has grouped
+        topology = build()
     with _lock:
         if len(entry.topologies) >= _MOST_SHAPES:
             entry.topologies.clear()

@@ -16,7 +16,7 @@ from .cache import Topology, remembered
 if TYPE_CHECKING:
     from sage_attention.torch._interim import Csc
 
-__all__ = ["Edges", "SelfLoops", "gather"]
+__all__ = ["Edges", "SelfLoops", "check_fill_value", "gather"]
 
 _REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
 
@@ -33,6 +33,29 @@ class SelfLoops:
 
     num_nodes: int
     fill_value: float | Tensor | str | None
+
+
+def check_fill_value(fill_value: float | Tensor | str | None) -> float | Tensor | str | None:
+    """Refuses what :class:`SelfLoops` cannot fill with.
+
+    Args:
+        fill_value: As a layer got it.
+
+    Returns:
+        The same.
+
+    Raises:
+        ArgumentError: It is no number, no tensor and no known reduction.
+
+    Example:
+        >>> check_fill_value("mean")
+        'mean'
+    """
+    known = isinstance(fill_value, str) and fill_value in _REDUCTIONS
+    if not (known or fill_value is None or isinstance(fill_value, (int, float, Tensor))):
+        wanted = f"a number, a tensor or one of {', '.join(_REDUCTIONS)}"
+        raise ArgumentError("fill_value", wanted, repr(fill_value))
+    return fill_value
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from sage_attention.errors import ArgumentError
 from sage_attention.torch import _interim as ops
 from torch import Tensor
 
-from .edges import SelfLoops
+from .edges import SelfLoops, check_fill_value
 from .layer import AttentionLayer, Channels, Features, Output, widened
 from .linear import Linear, glorot_, matrix
 
@@ -73,7 +73,7 @@ class GATv2Conv(AttentionLayer):
         super().__init__(in_channels, out_channels, heads, concat, dropout, edge_dim, **kwargs)
         self.negative_slope = negative_slope
         self.add_self_loops = add_self_loops
-        self.fill_value = fill_value
+        self.fill_value = check_fill_value(fill_value)
         self.residual = residual
         self.share_weights = share_weights
         width = heads * out_channels

@@ -59,7 +59,7 @@ class Linear(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the parameters anew, from PyTorch's default generator; none while the input size is unknown."""
+        """Draws the parameters anew, from PyTorch's default generator, once the input size is known."""
         if self.in_channels <= 0:
             return
         # Both are 1 / sqrt(in_channels), but rounded differently; PyG's rounding gives PyG's very numbers.
