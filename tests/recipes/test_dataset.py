@@ -23,7 +23,7 @@ from sage_attention.recipes.node_dataset import both_ways
 def write(tmp_path):
     def to(name, text):
         path = tmp_path / name
-        path.write_text(text, encoding="utf-8", newline="")
+        path.write_bytes(text.encode())
         return path
 
     return to

@@ -14,8 +14,8 @@ from sage_attention.recipes.edges import read_edges
 EDGES = np.array([[0, 3, 3, 1], [1, 2, 2, 1]])
 
 
-def write(path, text, encoding="utf-8"):
-    path.write_text(text, encoding=encoding, newline="")
+def write(path, text):
+    path.write_bytes(text.encode())
     return path
 
 

@@ -17,7 +17,7 @@ VALUES = np.array([[0.5, 1.0, -2.0], [0.1, 1e-3, 3e7]], np.float32)
 
 
 def write(path, text):
-    path.write_text(text, encoding="utf-8", newline="")
+    path.write_bytes(text.encode())
     return path
 
 

@@ -12,7 +12,7 @@ from sage_attention.recipes.labels import read_labels
 
 
 def write(path, text):
-    path.write_text(text, encoding="utf-8", newline="")
+    path.write_bytes(text.encode())
     return path
 
 

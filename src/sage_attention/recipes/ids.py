@@ -158,14 +158,13 @@ def ids_from_arrow(place: IdColumn, column: Any) -> IdColumn:
             if integers is not None:
                 return _integers(place, integers)
         # From here on each text is looked at once, however often it comes.
-        encoded = column.dictionary_encode().unify_dictionaries()
-        codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-        distinct = encoded.chunk(0).dictionary
+        # One chunk, as chunks would each have a dictionary; large, as it may be over 2 GB.
+        encoded = pa.concat_arrays(column.cast(pa.large_string()).chunks).dictionary_encode()
+        codes, distinct = encoded.indices.to_numpy(), encoded.dictionary
         if place.untyped:
             trimmed = pc.utf8_trim_whitespace(distinct)
             if not trimmed.equals(distinct):
-                trimmed = trimmed.cast(pa.large_string()).take(pa.array(codes))
-                return ids_from_arrow(place, pa.chunked_array([trimmed]))
+                return ids_from_arrow(place, pa.chunked_array([trimmed.take(encoded.indices)]))
             _refuse_numbers(place, pc, distinct, codes)
         return _texts(place, pc, distinct, codes)
     raise DataError(place.path, "integer or text ids", f"the type {kind}", column=place.column)
