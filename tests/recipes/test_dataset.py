@@ -210,7 +210,13 @@ def test_split_depends_on_the_order_of_nodes_not_of_rows(write):
             "ann,a\nbob,b\n",
             "l.csv, row 1, column 1: expected integer node ids, as in column 1 of e.csv",
         ),
-        ("10,12x\n", FEATURES, None, "e.csv, row 1, column 2: expected integer node ids"),
+        ("10,20\n20,12x\n", FEATURES, None, "e.csv, row 2, column 2: expected integer node ids"),
+        (
+            "10,12x\n",
+            FEATURES,
+            None,
+            "e.csv, row 1, column 2: expected integer node ids, as in column id of f.csv",
+        ),
         (
             "10,20\n",
             FEATURES,

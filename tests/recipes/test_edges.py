@@ -47,6 +47,11 @@ def test_leading_zeros_make_both_columns_text(tmp_path):
     ]
 
 
+def test_numbers_on_one_side_and_words_on_the_other(tmp_path):
+    path = write(tmp_path / "e.csv", "user,item\n7,book\n12,pen\n")
+    assert pair(path) == [["7", "12"], ["book", "pen"]]
+
+
 @pytest.mark.parametrize(
     ("header", "source", "target"),
     [
@@ -153,6 +158,7 @@ def test_npz_scipy(tmp_path, form):
         ("source,target\n0,1\n,2\n", 3, "source", "a node id", "an empty cell"),
         ("source,target\n0,1\n1,\n", 3, "target", "a node id", "an empty cell"),
         ("source,target\n0,1\n12x,2\n", 3, "source", "integer node ids", "the text '12x'"),
+        ("0,1\n7,x\n8,9\n", 2, 2, "integer node ids", "the text 'x'"),
         ("0,1\n1\n", 2, None, "2 cells, as in row 1", "1 cell: '1'"),
         ("0|1\n1|2\n", 1, None, "two columns", "one: '0|1'"),
         ("source\n0\n", 1, None, "two columns", "one: 'source'"),

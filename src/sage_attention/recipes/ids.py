@@ -200,7 +200,8 @@ def common_type(columns: Sequence[IdColumn]) -> list[IdColumn]:
     """Make the ids of several files one type, or refuse.
 
     Integers become text only where that is no guess: they come from an untyped file, and the text they
-    meet is digits too (zero-padded ids, of which some columns happen to hold none with a zero in front).
+    meet is digits too (zero-padded ids, of which some columns happen to hold none with a zero in front), or,
+    within one file, none of it is (users are numbers, items are words). A mixture looks like a slip.
 
     Raises:
         DataError: Some are text and others integers.
@@ -211,7 +212,8 @@ def common_type(columns: Sequence[IdColumn]) -> list[IdColumn]:
         return list(columns)
     for text in texts:
         digits = np.char.isdigit(text.values if text.distinct is None else text.distinct)
-        if digits.all() and all(c.untyped for c in integers):
+        one_file = all(c.path == text.path for c in integers)
+        if (digits.all() or (one_file and not digits.any())) and all(c.untyped for c in integers):
             continue
         rows = digits if text.codes is None else digits[text.codes]
         at = int(np.argmin(rows))  # the first that is not, or the first of all
