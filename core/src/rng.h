@@ -6,41 +6,109 @@
 
 #include "platform.h"
 
+// Every 64-bit x86 and ARM processor multiplies two pairs of words at once. Compilers do not find that by themselves in
+// ten dependent rounds, and scalar code takes four times as long, so it is written out.
+#if defined(__SSE2__) || defined(_M_X64)
+#include <emmintrin.h>
+#define SAGE_PHILOX_SSE2 1
+#elif defined(__ARM_NEON) || defined(_M_ARM64)
+#include <arm_neon.h>
+#define SAGE_PHILOX_NEON 1
+#endif
+
 namespace sage {
 
-// Blocks of four words computed together: ten dependent rounds each, so several at a time hide the latency.
-constexpr int kPhiloxLanes = 4;
-constexpr int kPhiloxWords = 4 * kPhiloxLanes;
+// Two counters side by side, a word in the low half of each 64-bit lane; the high halves may hold anything.
+#if SAGE_PHILOX_SSE2
+struct WordPair {
+    __m128i v;
+};
+SAGE_INLINE WordPair word_pair(uint32_t a, uint32_t b) {
+    return {_mm_set_epi32(0, static_cast<int>(b), 0, static_cast<int>(a))};
+}
+SAGE_INLINE WordPair multiply(WordPair a, WordPair b) { return {_mm_mul_epu32(a.v, b.v)}; }  // whole 64-bit products
+SAGE_INLINE WordPair high(WordPair a) { return {_mm_srli_epi64(a.v, 32)}; }
+SAGE_INLINE WordPair add(WordPair a, WordPair b) { return {_mm_add_epi32(a.v, b.v)}; }
+SAGE_INLINE WordPair exclusive_or(WordPair a, WordPair b) { return {_mm_xor_si128(a.v, b.v)}; }
+// out[0..3]: the words of the first counter, out[4..7]: of the second.
+SAGE_INLINE void store(WordPair c0, WordPair c1, WordPair c2, WordPair c3, uint32_t* out) {
+    const __m128i low = _mm_set_epi32(0, -1, 0, -1);
+    const __m128i c01 = _mm_or_si128(_mm_and_si128(c0.v, low), _mm_slli_epi64(c1.v, 32));
+    const __m128i c23 = _mm_or_si128(_mm_and_si128(c2.v, low), _mm_slli_epi64(c3.v, 32));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_unpacklo_epi64(c01, c23));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 4), _mm_unpackhi_epi64(c01, c23));
+}
+#elif SAGE_PHILOX_NEON
+struct WordPair {
+    uint64x2_t v;
+};
+SAGE_INLINE WordPair word_pair(uint32_t a, uint32_t b) {
+    return {vcombine_u64(vcreate_u64(a), vcreate_u64(b))};
+}
+SAGE_INLINE WordPair multiply(WordPair a, WordPair b) { return {vmull_u32(vmovn_u64(a.v), vmovn_u64(b.v))}; }
+SAGE_INLINE WordPair high(WordPair a) { return {vshrq_n_u64(a.v, 32)}; }
+SAGE_INLINE WordPair add(WordPair a, WordPair b) { return {vaddq_u64(a.v, b.v)}; }
+SAGE_INLINE WordPair exclusive_or(WordPair a, WordPair b) { return {veorq_u64(a.v, b.v)}; }
+SAGE_INLINE void store(WordPair c0, WordPair c1, WordPair c2, WordPair c3, uint32_t* out) {
+    uint32x2x4_t words;
+    words.val[0] = vmovn_u64(c0.v);
+    words.val[1] = vmovn_u64(c1.v);
+    words.val[2] = vmovn_u64(c2.v);
+    words.val[3] = vmovn_u64(c3.v);
+    vst4_u32(out, words);
+}
+#else
+struct WordPair {
+    uint64_t a, b;
+};
+SAGE_INLINE WordPair word_pair(uint32_t a, uint32_t b) { return {a, b}; }
+SAGE_INLINE WordPair multiply(WordPair x, WordPair y) {
+    return {(x.a & 0xFFFFFFFFu) * (y.a & 0xFFFFFFFFu), (x.b & 0xFFFFFFFFu) * (y.b & 0xFFFFFFFFu)};
+}
+SAGE_INLINE WordPair high(WordPair x) { return {x.a >> 32, x.b >> 32}; }
+SAGE_INLINE WordPair add(WordPair x, WordPair y) { return {x.a + y.a, x.b + y.b}; }
+SAGE_INLINE WordPair exclusive_or(WordPair x, WordPair y) { return {x.a ^ y.a, x.b ^ y.b}; }
+SAGE_INLINE void store(WordPair c0, WordPair c1, WordPair c2, WordPair c3, uint32_t* out) {
+    const WordPair c[4] = {c0, c1, c2, c3};
+    for (int w = 0; w < 4; ++w) {
+        out[w] = static_cast<uint32_t>(c[w].a);
+        out[4 + w] = static_cast<uint32_t>(c[w].b);
+    }
+}
+#endif
 
-// out[4 * i + w] = word w of Philox 4x32-10 at counter (block + i, hop, node low, node high), i < Lanes.
-template <int Lanes>
+// Blocks of four words computed together: ten dependent rounds each, so several at a time hide the latency.
+constexpr int kPhiloxBlocks = 4;
+constexpr int kPhiloxWords = 4 * kPhiloxBlocks;
+
+// out[4 * i + w] = word w of Philox 4x32-10 at counter (block + i, hop, node low, node high), i < 2 * Pairs.
+template <int Pairs>
 SAGE_INLINE void philox(uint64_t seed, uint32_t hop, uint64_t node, uint32_t block, uint32_t* out) {
-    uint32_t c0[Lanes], c1[Lanes], c2[Lanes], c3[Lanes];
-    for (int i = 0; i < Lanes; ++i) {
-        c0[i] = block + static_cast<uint32_t>(i);
-        c1[i] = hop;
-        c2[i] = static_cast<uint32_t>(node);
-        c3[i] = static_cast<uint32_t>(node >> 32);
+    const uint32_t node_low = static_cast<uint32_t>(node), node_high = static_cast<uint32_t>(node >> 32);
+    const WordPair m0 = word_pair(0xD2511F53u, 0xD2511F53u), m1 = word_pair(0xCD9E8D57u, 0xCD9E8D57u);
+    WordPair c0[Pairs], c1[Pairs], c2[Pairs], c3[Pairs];
+    for (int i = 0; i < Pairs; ++i) {
+        const uint32_t first = block + static_cast<uint32_t>(2 * i);
+        c0[i] = word_pair(first, first + 1);
+        c1[i] = word_pair(hop, hop);
+        c2[i] = word_pair(node_low, node_low);
+        c3[i] = word_pair(node_high, node_high);
     }
-    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+    const uint32_t seed_low = static_cast<uint32_t>(seed), seed_high = static_cast<uint32_t>(seed >> 32);
+    WordPair key0 = word_pair(seed_low, seed_low), key1 = word_pair(seed_high, seed_high);
+    const WordPair step0 = word_pair(0x9E3779B9u, 0x9E3779B9u), step1 = word_pair(0xBB67AE85u, 0xBB67AE85u);
     for (int round = 0; round < 10; ++round) {
-        for (int i = 0; i < Lanes; ++i) {
-            const uint64_t p0 = uint64_t{0xD2511F53} * c0[i];
-            const uint64_t p1 = uint64_t{0xCD9E8D57} * c2[i];
-            c0[i] = static_cast<uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
-            c1[i] = static_cast<uint32_t>(p1);
-            c2[i] = static_cast<uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
-            c3[i] = static_cast<uint32_t>(p0);
+        for (int i = 0; i < Pairs; ++i) {
+            const WordPair p0 = multiply(m0, c0[i]), p1 = multiply(m1, c2[i]);
+            c0[i] = exclusive_or(exclusive_or(high(p1), c1[i]), key0);
+            c1[i] = p1;  // its low half; what is above never matters
+            c2[i] = exclusive_or(exclusive_or(high(p0), c3[i]), key1);
+            c3[i] = p0;
         }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+        key0 = add(key0, step0);
+        key1 = add(key1, step1);
     }
-    for (int i = 0; i < Lanes; ++i) {
-        out[4 * i] = c0[i];
-        out[4 * i + 1] = c1[i];
-        out[4 * i + 2] = c2[i];
-        out[4 * i + 3] = c3[i];
-    }
+    for (int i = 0; i < Pairs; ++i) store(c0[i], c1[i], c2[i], c3[i], out + 8 * i);
 }
 
 // The bounded draws of one row. Multiply-shift maps b random bits to [0, range) with a relative bias of at most
@@ -51,7 +119,7 @@ constexpr int64_t kWideDegree = int64_t{1} << 16;
 template <bool Wide>
 struct Draws {
     static constexpr int64_t kPerBlock = Wide ? 2 : 4;
-    static constexpr int64_t kPerFill = kPerBlock * kPhiloxLanes;
+    static constexpr int64_t kPerFill = kPerBlock * kPhiloxBlocks;
     uint32_t words[kPhiloxWords];
 
     // Makes draws first .. first + min(count, kPerFill) - 1 available; first is a multiple of kPerFill.
@@ -59,9 +127,9 @@ struct Draws {
         const uint32_t block = static_cast<uint32_t>(first / kPerBlock);
         const uint64_t id = static_cast<uint64_t>(node);
         if (count > 2 * kPerBlock) {
-            philox<kPhiloxLanes>(seed, hop, id, block, words);
-        } else {
             philox<2>(seed, hop, id, block, words);
+        } else {
+            philox<1>(seed, hop, id, block, words);
         }
     }
 

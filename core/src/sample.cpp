@@ -3,6 +3,7 @@
 // A hop is three steps over its frontier: count, pick and gather (sample_rows.h), relabel (relabel.h). The first two run
 // in chunks on all threads; relabelling is sequential by nature and follows chunk by chunk behind them, done by
 // whichever thread is free.
+#include "block_pool.h"
 #include "relabel.h"
 #include "sample_rows.h"
 
@@ -17,7 +18,8 @@ void pick_floyd_large(const PickRule& rule, int64_t begin, int64_t degree, int64
         memset(scratch.bitmap, 0, static_cast<size_t>((degree + 63) / 64) * sizeof(uint64_t));
         pick_floyd<false>(rule, begin, degree, node, out, SeenBitmap{scratch.bitmap});
     } else if (rule.fan_out <= 16) {
-        pick_floyd<true>(rule, begin, degree, node, out, SeenScan{out, begin});
+        memset(scratch.bitmap, 0, kFilterWords * sizeof(uint64_t));
+        pick_floyd<true>(rule, begin, degree, node, out, SeenScan{scratch.bitmap, out, begin});
     } else if (rule.fan_out <= 2048) {
         memset(scratch.hash, 0, sizeof scratch.hash);
         pick_floyd<true>(rule, begin, degree, node, out, SeenHash<uint16_t>{scratch.hash, 4095, out, begin});
@@ -29,7 +31,8 @@ void pick_floyd_large(const PickRule& rule, int64_t begin, int64_t degree, int64
                              SeenHash<int64_t>{hash, static_cast<uint64_t>(slots) - 1, out, begin});
             free(hash);
         } else {
-            pick_floyd<true>(rule, begin, degree, node, out, SeenScan{out, begin});  // the same picks, slowly
+            memset(scratch.bitmap, 0, kFilterWords * sizeof(uint64_t));
+            pick_floyd<true>(rule, begin, degree, node, out, SeenScan{scratch.bitmap, out, begin});  // slow, but right
         }
     }
 }
@@ -74,6 +77,7 @@ struct sage_attention_workspace {
     int64_t num_rows;
     int64_t* done;
     int64_t num_done;
+    BlockPool* pool;
 };
 
 namespace sage {
@@ -94,36 +98,54 @@ bool renew(T** p, int64_t* held, int64_t count) {
     return true;
 }
 
-// Makes *p hold at least `count` elements and keeps the first `used`.
-template <class T>
-bool grow(T** p, int64_t* held, int64_t used, int64_t count) {
-    if (count <= *held && *p) return true;
-    Buffer buffer;
-    if (!buffer.reserve<T>(count)) return false;
-    if (used > 0) memcpy(buffer.data, *p, static_cast<size_t>(used) * sizeof(T));
-    deallocate(*p);
-    *p = static_cast<T*>(buffer.release());
-    *held = count;
-    return true;
-}
+// What sample_hops returns is the first member of this.
+struct OwnedSample {
+    sage_attention_sample sample;
+    BlockPool* pool;  // null: memory comes from and goes to the system
+    Block nodes;
+    Block indptr;
+    Block sources;
+    Block edge_ids;
 
-// One call of sample_hops: grows `sample` hop by hop.
+    // Makes `block`, which *p points to, hold at least `count` elements and keeps the first `used`.
+    bool grow(Block& block, int64_t** p, int64_t used, int64_t count) {
+        if (count < 0 || static_cast<uint64_t>(count) > SIZE_MAX / 2 / sizeof(int64_t)) return false;
+        const size_t bytes = static_cast<size_t>(count) * sizeof(int64_t);
+        if (*p && bytes <= block.bytes) return true;
+        const Block larger = block_take(pool, bytes);
+        if (!larger.data) return false;
+        if (used > 0) memcpy(larger.data, *p, static_cast<size_t>(used) * sizeof(int64_t));
+        block_give(pool, block);
+        block = larger;
+        *p = static_cast<int64_t*>(larger.data);
+        return true;
+    }
+
+    void release() {
+        block_give(pool, nodes);
+        block_give(pool, indptr);
+        block_give(pool, sources);
+        block_give(pool, edge_ids);
+        deallocate(sample.num_sampled_nodes);
+        deallocate(sample.num_sampled_edges);
+        block_pool_release(pool);
+    }
+};
+
+// One call of sample_hops: grows `owned` hop by hop.
 struct HopSampler {
     const sage_attention_graph& graph;
     sage_attention_workspace& workspace;
+    OwnedSample& owned;
     sage_attention_sample& sample;
     int32_t num_threads;
     bool keeps_workspace;
-    int64_t nodes_held = 0;
-    int64_t indptr_held = 0;
-    int64_t sources_held = 0;
-    int64_t edge_ids_held = 0;
     int64_t hash_slots_used = 0;
     bool dense = false;
 
     int32_t start(const int64_t* seeds, int64_t num_seeds) {
-        if (!grow(&sample.nodes, &nodes_held, 0, num_seeds + 1)) return out_of_memory();
-        if (!grow(&sample.indptr, &indptr_held, 0, 1)) return out_of_memory();
+        if (!owned.grow(owned.nodes, &sample.nodes, 0, num_seeds + 1)) return out_of_memory();
+        if (!owned.grow(owned.indptr, &sample.indptr, 0, 1)) return out_of_memory();
         sample.indptr[0] = 0;
         for (int64_t i = 0; i < num_seeds; ++i) {
             if (seeds[i] < 0 || seeds[i] >= graph.num_targets) {
@@ -170,16 +192,16 @@ struct HopSampler {
 
     int32_t add_hop(int64_t hop, const PickRule& rule) {
         const int64_t begin = sample.num_expanded, end = sample.num_nodes, num_rows = end - begin;
-        if (!grow(&sample.indptr, &indptr_held, begin + 1, end + 1)) return out_of_memory();
+        if (!owned.grow(owned.indptr, &sample.indptr, begin + 1, end + 1)) return out_of_memory();
         if (!renew(&workspace.rows, &workspace.num_rows, num_rows)) return out_of_memory();
         int64_t* indptr = sample.indptr + begin;
         SAGE_TRY(count_picks(graph, rule, sample.nodes + begin, num_rows, "seeds", num_threads, sample.num_edges,
                              workspace.rows, indptr));
         const int64_t num_edges = indptr[num_rows], added = num_edges - sample.num_edges;
         const int64_t most_nodes = end + min(added, graph.num_sources) + 1;
-        if (!grow(&sample.sources, &sources_held, sample.num_edges, num_edges) ||
-            !grow(&sample.edge_ids, &edge_ids_held, sample.num_edges, num_edges) ||
-            !grow(&sample.nodes, &nodes_held, end, most_nodes) || !reserve_table(added)) {
+        if (!owned.grow(owned.sources, &sample.sources, sample.num_edges, num_edges) ||
+            !owned.grow(owned.edge_ids, &sample.edge_ids, sample.num_edges, num_edges) ||
+            !owned.grow(owned.nodes, &sample.nodes, end, most_nodes) || !reserve_table(added)) {
             return out_of_memory();
         }
         SAGE_TRY(with_index_type(graph, [&](const auto* indices) {
@@ -222,7 +244,8 @@ struct HopSampler {
 
 int32_t sample_hops(const sage_attention_graph& graph, sage_attention_workspace& workspace, bool keeps_workspace,
                     const int64_t* seeds, int64_t num_seeds, const int64_t* fan_outs, int64_t num_hops, bool replace,
-                    uint64_t seed, int32_t num_threads, sage_attention_sample& sample) {
+                    uint64_t seed, int32_t num_threads, OwnedSample& owned) {
+    sage_attention_sample& sample = owned.sample;
     Buffer nodes_per_hop, edges_per_hop;
     if (!nodes_per_hop.reserve<int64_t>(num_hops + 1) || !edges_per_hop.reserve<int64_t>(num_hops)) {
         return out_of_memory();
@@ -230,7 +253,7 @@ int32_t sample_hops(const sage_attention_graph& graph, sage_attention_workspace&
     sample.num_hops = num_hops;
     sample.num_sampled_nodes = static_cast<int64_t*>(nodes_per_hop.release());
     sample.num_sampled_edges = static_cast<int64_t*>(edges_per_hop.release());
-    HopSampler sampler{graph, workspace, sample, num_threads, keeps_workspace};
+    HopSampler sampler{graph, workspace, owned, sample, num_threads, keeps_workspace};
     SAGE_TRY(sampler.start(seeds, num_seeds));
     for (int64_t hop = 0; hop < num_hops; ++hop) {
         SAGE_TRY(sampler.add_hop(hop, PickRule{seed, fan_outs[hop], static_cast<uint32_t>(hop), replace}));
@@ -282,7 +305,14 @@ extern "C" int32_t sage_attention_sample_one_hop(const sage_attention_graph* gra
 }
 
 extern "C" sage_attention_workspace* sage_attention_workspace_create(void) {
-    return static_cast<sage_attention_workspace*>(calloc(1, sizeof(sage_attention_workspace)));
+    auto* workspace = static_cast<sage_attention_workspace*>(calloc(1, sizeof(sage_attention_workspace)));
+    if (!workspace) return nullptr;
+    workspace->pool = block_pool_create();
+    if (!workspace->pool) {
+        free(workspace);
+        return nullptr;
+    }
+    return workspace;
 }
 
 extern "C" void sage_attention_workspace_free(sage_attention_workspace* workspace) {
@@ -290,6 +320,7 @@ extern "C" void sage_attention_workspace_free(sage_attention_workspace* workspac
     workspace->table.release();
     deallocate(workspace->rows);
     deallocate(workspace->done);
+    block_pool_release(workspace->pool);
     free(workspace);
 }
 
@@ -313,26 +344,30 @@ extern "C" int32_t sage_attention_sample_hops(const sage_attention_graph* graph,
     for (int64_t hop = 0; hop < num_hops; ++hop) SAGE_TRY(check_sampling(fan_outs[hop], replace, "fan_outs"));
 
     sage_attention_workspace* used = workspace ? workspace : sage_attention_workspace_create();
-    auto* sample = static_cast<sage_attention_sample*>(calloc(1, sizeof(sage_attention_sample)));
-    int32_t status = used && sample ? sample_hops(*graph, *used, workspace != nullptr, seeds, num_seeds, fan_outs,
-                                                  num_hops, replace != 0, seed, num_threads, *sample)
-                                    : out_of_memory();
+    auto* owned = static_cast<OwnedSample*>(calloc(1, sizeof(OwnedSample)));
+    int32_t status = SAGE_ATTENTION_OUT_OF_MEMORY;
+    if (used && owned) {
+        if (workspace) {
+            owned->pool = workspace->pool;
+            atomic_fetch_add(&owned->pool->references, 1);
+        }
+        status = sample_hops(*graph, *used, workspace != nullptr, seeds, num_seeds, fan_outs, num_hops, replace != 0, seed,
+                             num_threads, *owned);
+    } else {
+        out_of_memory();
+    }
     if (!workspace) sage_attention_workspace_free(used);
     if (status == SAGE_ATTENTION_OK) {
-        *out = sample;
-    } else {
-        sage_attention_sample_free(sample);
+        *out = &owned->sample;
+    } else if (owned) {
+        sage_attention_sample_free(&owned->sample);
     }
     return status;
 }
 
 extern "C" void sage_attention_sample_free(sage_attention_sample* sample) {
     if (!sample) return;
-    deallocate(sample->nodes);
-    deallocate(sample->indptr);
-    deallocate(sample->sources);
-    deallocate(sample->edge_ids);
-    deallocate(sample->num_sampled_nodes);
-    deallocate(sample->num_sampled_edges);
-    free(sample);
+    auto* owned = reinterpret_cast<OwnedSample*>(sample);
+    owned->release();
+    free(owned);
 }

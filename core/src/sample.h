@@ -25,39 +25,51 @@ SAGE_INLINE int64_t pick_count(const PickRule& rule, int64_t degree) {
     return picks_all(rule, degree) ? degree : (degree == 0 ? 0 : rule.fan_out);
 }
 
-// ---- what Floyd's algorithm has picked already. add(v, t): pick number t is v.
+// ---- What Floyd's algorithm has picked already. choose(drawn, last, t) is `drawn`, or `last` if `drawn` is taken, and
+// takes it as pick number t. Whether a draw collides is a coin toss on short rows, so those are done without branches.
 
 // Up to 64 in-edges: the set is a register.
 struct SeenRegister {
     uint64_t bits = 0;
-    SAGE_INLINE bool has(int64_t v) const { return (bits >> v) & 1; }
-    SAGE_INLINE void add(int64_t v, int64_t) { bits |= uint64_t{1} << v; }
+    SAGE_INLINE int64_t choose(int64_t drawn, int64_t last, int64_t) {
+        const uint64_t drawn_bit = uint64_t{1} << drawn, last_bit = uint64_t{1} << last;
+        const bool taken = (bits & drawn_bit) != 0;
+        bits |= taken ? last_bit : drawn_bit;
+        return taken ? last : drawn;
+    }
 };
 
 // One bit an in-edge, in memory the caller has cleared.
 struct SeenBitmap {
     uint64_t* words;
-    SAGE_INLINE bool has(int64_t v) const { return (words[v >> 6] >> (v & 63)) & 1; }
-    SAGE_INLINE void add(int64_t v, int64_t) { words[v >> 6] |= uint64_t{1} << (v & 63); }
+    SAGE_INLINE int64_t choose(int64_t drawn, int64_t last, int64_t) {
+        const bool taken = (words[drawn >> 6] >> (drawn & 63)) & 1;
+        const int64_t v = taken ? last : drawn;
+        words[v >> 6] |= uint64_t{1} << (v & 63);
+        return v;
+    }
 };
 
-// Looks through the picks themselves: few picks from a long row. A 64-bit Bloom filter answers most questions.
+// Looks through the picks themselves: few picks from a long row. Collisions are rare there, and a Bloom filter of
+// kFilterWords words, cleared by the caller, says so most of the time.
+constexpr int64_t kFilterWords = 8;
 struct SeenScan {
+    uint64_t* filter;
     const int64_t* picks;  // begin + v
     int64_t begin;
-    int64_t count = 0;
-    uint64_t filter = 0;
-    SAGE_INLINE bool has(int64_t v) const {
-        if (!((filter >> (v & 63)) & 1)) return false;
-        for (int64_t t = 0; t < count; ++t) {
-            if (picks[t] == begin + v) return true;
+    SAGE_INLINE int64_t choose(int64_t drawn, int64_t last, int64_t t) {
+        if ((filter[word(drawn)] >> (drawn & 63)) & 1) {
+            for (int64_t i = 0; i < t; ++i) {
+                if (picks[i] == begin + drawn) {
+                    drawn = last;
+                    break;
+                }
+            }
         }
-        return false;
+        filter[word(drawn)] |= uint64_t{1} << (drawn & 63);
+        return drawn;
     }
-    SAGE_INLINE void add(int64_t v, int64_t t) {
-        count = t + 1;
-        filter |= uint64_t{1} << (v & 63);
-    }
+    SAGE_INLINE static int64_t word(int64_t v) { return (v >> 6) & (kFilterWords - 1); }
 };
 
 // Open addressing, linear probing: slot = pick number + 1, 0 empty. The caller has cleared mask + 1 slots.
@@ -72,8 +84,15 @@ struct SeenHash {
         while (slots[s] != 0 && picks[slots[s] - 1] != begin + v) s = (s + 1) & mask;
         return s;
     }
-    SAGE_INLINE bool has(int64_t v) const { return slots[find(v)] != 0; }
-    SAGE_INLINE void add(int64_t v, int64_t t) { slots[find(v)] = static_cast<Slot>(t + 1); }
+    SAGE_INLINE int64_t choose(int64_t drawn, int64_t last, int64_t t) {
+        uint64_t s = find(drawn);
+        if (slots[s] != 0) {
+            drawn = last;
+            s = find(drawn);
+        }
+        slots[s] = static_cast<Slot>(t + 1);
+        return drawn;
+    }
 };
 
 // Robert Floyd's algorithm: fan_out distinct values of [0, degree), in Floyd order.
@@ -86,10 +105,7 @@ SAGE_INLINE void pick_floyd(const PickRule& rule, int64_t begin, int64_t degree,
         const int64_t end = min(count, first + Draws<Wide>::kPerFill);
         for (int64_t t = first; t < end; ++t) {
             const int64_t last = degree - count + t;
-            const int64_t drawn = draws.bounded(t - first, last + 1);
-            const int64_t v = seen.has(drawn) ? last : drawn;
-            out[t] = begin + v;
-            seen.add(v, t);
+            out[t] = begin + seen.choose(draws.bounded(t - first, last + 1), last, t);
         }
     }
 }
@@ -125,7 +141,12 @@ SAGE_INLINE int64_t pick_row(const PickRule& rule, int64_t begin, int64_t degree
     } else if (degree <= 64) {
         pick_floyd<false>(rule, begin, degree, node, out, SeenRegister{});
     } else if (rule.fan_out <= 16 && degree < kWideDegree) {
-        pick_floyd<false>(rule, begin, degree, node, out, SeenScan{out, begin});
+        uint64_t words[kFilterWords] = {};
+        if (degree <= 64 * kFilterWords) {
+            pick_floyd<false>(rule, begin, degree, node, out, SeenBitmap{words});
+        } else {
+            pick_floyd<false>(rule, begin, degree, node, out, SeenScan{words, out, begin});
+        }
     } else {
         pick_floyd_large(rule, begin, degree, node, out);
     }

@@ -11,9 +11,9 @@ namespace sage {
 
 constexpr int64_t kCountChunk = 4096;
 constexpr int64_t kChunkPicks = 4096;      // of a chunk, about: its sources and positions stay in the second-level cache
-constexpr int64_t kParallelPicks = 16384;  // less is not worth waking threads for
+constexpr int64_t kParallelPicks = 8192;   // less is not worth waking threads for
 constexpr int64_t kRowAhead = 16;          // rows between asking for an indptr entry and reading it
-constexpr int64_t kGatherAhead = 8;        // rows between picking and gathering
+constexpr int64_t kGatherAhead = 6;        // rows between picking and gathering
 constexpr int64_t kMaxPicks = int64_t{1} << 59;  // their bytes must fit 64 bits
 
 inline long long ll(int64_t v) { return static_cast<long long>(v); }
