@@ -81,13 +81,15 @@ SAGE_INLINE void store(WordPair c0, WordPair c1, WordPair c2, WordPair c3, uint3
 constexpr int kPhiloxBlocks = 4;
 constexpr int kPhiloxWords = 4 * kPhiloxBlocks;
 
-// out[4 * i + w] = word w of Philox 4x32-10 at counter (block + i, hop, node low, node high), i < 2 * Pairs.
-template <int Pairs>
+// out[4 * i + w] = word w of Philox 4x32-10 at counter (block + i, hop, node low, node high), i < Blocks: 1 or even.
+template <int Blocks>
 SAGE_INLINE void philox(uint64_t seed, uint32_t hop, uint64_t node, uint32_t block, uint32_t* out) {
+    static_assert(Blocks == 1 || Blocks % 2 == 0);
+    constexpr int kPairs = (Blocks + 1) / 2;
     const uint32_t node_low = static_cast<uint32_t>(node), node_high = static_cast<uint32_t>(node >> 32);
     const WordPair m0 = word_pair(0xD2511F53u, 0xD2511F53u), m1 = word_pair(0xCD9E8D57u, 0xCD9E8D57u);
-    WordPair c0[Pairs], c1[Pairs], c2[Pairs], c3[Pairs];
-    for (int i = 0; i < Pairs; ++i) {
+    WordPair c0[kPairs], c1[kPairs], c2[kPairs], c3[kPairs];
+    for (int i = 0; i < kPairs; ++i) {
         const uint32_t first = block + static_cast<uint32_t>(2 * i);
         c0[i] = word_pair(first, first + 1);
         c1[i] = word_pair(hop, hop);
@@ -98,7 +100,7 @@ SAGE_INLINE void philox(uint64_t seed, uint32_t hop, uint64_t node, uint32_t blo
     WordPair key0 = word_pair(seed_low, seed_low), key1 = word_pair(seed_high, seed_high);
     const WordPair step0 = word_pair(0x9E3779B9u, 0x9E3779B9u), step1 = word_pair(0xBB67AE85u, 0xBB67AE85u);
     for (int round = 0; round < 10; ++round) {
-        for (int i = 0; i < Pairs; ++i) {
+        for (int i = 0; i < kPairs; ++i) {
             const WordPair p0 = multiply(m0, c0[i]), p1 = multiply(m1, c2[i]);
             c0[i] = exclusive_or(exclusive_or(high(p1), c1[i]), key0);
             c1[i] = p1;  // its low half; what is above never matters
@@ -108,7 +110,13 @@ SAGE_INLINE void philox(uint64_t seed, uint32_t hop, uint64_t node, uint32_t blo
         key0 = add(key0, step0);
         key1 = add(key1, step1);
     }
-    for (int i = 0; i < Pairs; ++i) store(c0[i], c1[i], c2[i], c3[i], out + 8 * i);
+    if constexpr (Blocks == 1) {
+        uint32_t two[8];
+        store(c0[0], c1[0], c2[0], c3[0], two);
+        memcpy(out, two, 4 * sizeof(uint32_t));
+    } else {
+        for (int i = 0; i < kPairs; ++i) store(c0[i], c1[i], c2[i], c3[i], out + 8 * i);
+    }
 }
 
 // The bounded draws of one row. Multiply-shift maps b random bits to [0, range) with a relative bias of at most
@@ -127,9 +135,9 @@ struct Draws {
         const uint32_t block = static_cast<uint32_t>(first / kPerBlock);
         const uint64_t id = static_cast<uint64_t>(node);
         if (count > 2 * kPerBlock) {
-            philox<2>(seed, hop, id, block, words);
+            philox<kPhiloxBlocks>(seed, hop, id, block, words);
         } else {
-            philox<1>(seed, hop, id, block, words);
+            philox<2>(seed, hop, id, block, words);
         }
     }
 
