@@ -117,7 +117,9 @@ def test_gatv2(csc, with_edges):
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("with_edges", [True, False])
 def test_dot(csc, with_edges, scale):
-    queries, keys, values, features, edge_queries = tensors((R, H, C), (S, H, C), (S, H, C), (17, D), (R, H, D))
+    queries, keys, values, features, edge_queries = tensors(
+        (R, H, C), (S, H, C), (S, H, C), (17, D), (R, H, D)
+    )
     factor = C**-0.5 if scale is None else scale
 
     def score(j, i, e):
@@ -160,7 +162,7 @@ def test_large_and_tied_scores(csc):
         torch.testing.assert_close(totals, (csc.indptr.diff() > 0).to(values).unsqueeze(1).expand(-1, H))
 
 
-@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("seed", [None, 5, torch.tensor(5)], ids=str)
 def test_dropout(csc, seed):
     values, source = tensors((S, H, C), (S, H))
     torch.manual_seed(2)
@@ -180,7 +182,9 @@ def test_dropout(csc, seed):
 def test_the_mask_does_not_depend_on_the_grouping(csc):
     values, source = tensors((S, H, C), (S, H))
     # The same edges with those of each target in another order.
-    order = torch.cat([torch.arange(first, last).flip(0) for first, last in zip(csc.indptr[:-1], csc.indptr[1:])])
+    order = torch.cat(
+        [torch.arange(first, last).flip(0) for first, last in zip(csc.indptr[:-1], csc.indptr[1:])]
+    )
     turned = Csc(csc.indptr, csc.indices[order], csc.edge_ids[order])
     options = {"dropout": 0.5, "dropout_seed": 8, "return_weights": True}
     out, weights = fallback.gat_attention(csc, values, source, **options)
@@ -204,7 +208,11 @@ def test_narrow_types(csc, dtype):
 
 
 def test_no_edges_still_give_gradients():
-    csc = Csc(torch.zeros(R + 1, dtype=torch.long), torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
+    csc = Csc(
+        torch.zeros(R + 1, dtype=torch.long),
+        torch.empty(0, dtype=torch.long),
+        torch.empty(0, dtype=torch.long),
+    )
     values, source, target, queries, attention = tensors((S, H, C), (S, H), (R, H), (R, H, C), (H, C))
     outs = [
         fallback.gat_attention(csc, values, source, target)[0],

@@ -34,7 +34,7 @@ def gat_attention(
     edge_weight: Tensor | None = None,
     negative_slope: float = 0.2,
     dropout: float = 0.0,
-    dropout_seed: int | None = None,
+    dropout_seed: int | Tensor | None = None,
     return_weights: bool = False,
     weights_before_dropout: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -49,7 +49,8 @@ def gat_attention(
         edge_weight: [H, D], given exactly where edge_features is.
         negative_slope: Slope of LeakyReLU below zero.
         dropout: Chance that a weight is set to zero; the others are divided by 1 - dropout.
-        dropout_seed: Seed of the mask; None draws from PyTorch's default generator of the device.
+        dropout_seed: Seed of the mask, an int or an int64 tensor of one element; None draws from
+            PyTorch's default generator of the device.
         return_weights: Return the softmax weights too.
         weights_before_dropout: The returned weights are those before dropout.
 
@@ -91,7 +92,7 @@ def gatv2_attention(
     edge_weight: Tensor | None = None,
     negative_slope: float = 0.2,
     dropout: float = 0.0,
-    dropout_seed: int | None = None,
+    dropout_seed: int | Tensor | None = None,
     return_weights: bool = False,
     weights_before_dropout: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -106,7 +107,8 @@ def gatv2_attention(
         edge_weight: [H * C, D], given exactly where edge_features is.
         negative_slope: Slope of LeakyReLU below zero.
         dropout: Chance that a weight is set to zero; the others are divided by 1 - dropout.
-        dropout_seed: Seed of the mask; None draws from PyTorch's default generator of the device.
+        dropout_seed: Seed of the mask, an int or an int64 tensor of one element; None draws from
+            PyTorch's default generator of the device.
         return_weights: Return the softmax weights too.
         weights_before_dropout: The returned weights are those before dropout.
 
@@ -152,7 +154,7 @@ def dot_attention(
     edge_queries: Tensor | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
-    dropout_seed: int | None = None,
+    dropout_seed: int | Tensor | None = None,
     return_weights: bool = False,
     weights_before_dropout: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -168,7 +170,8 @@ def dot_attention(
             edge_features is.
         scale: Factor of the scores; None is 1 / sqrt(C).
         dropout: Chance that a weight is set to zero; the others are divided by 1 - dropout.
-        dropout_seed: Seed of the mask; None draws from PyTorch's default generator of the device.
+        dropout_seed: Seed of the mask, an int or an int64 tensor of one element; None draws from
+            PyTorch's default generator of the device.
         return_weights: Return the softmax weights too.
         weights_before_dropout: The returned weights are those before dropout.
 
@@ -241,7 +244,7 @@ def _recomputed(function: Callable[[int, int], Tensor], chunk: tuple[int, int], 
 
 
 def _weights(
-    scores: Tensor, targets: Tensor, csc: Csc, dropout: float, dropout_seed: int | None
+    scores: Tensor, targets: Tensor, csc: Csc, dropout: float, dropout_seed: int | Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """[E, H] softmax weights over the edges of each target, before and after dropout."""
     num_rows, heads = csc.indptr.numel() - 1, scores.size(1)
@@ -255,7 +258,7 @@ def _weights(
         return before, before
     if dropout_seed is None:
         return before, functional.dropout(before, dropout)
-    generator = torch.Generator(scores.device).manual_seed(dropout_seed)
+    generator = torch.Generator(scores.device).manual_seed(int(dropout_seed))
     draws = torch.rand(scores.shape, generator=generator, device=scores.device)
     # By the caller's edge order, so that the mask does not depend on how the edges were grouped.
     keep = draws.index_select(0, csc.edge_ids) >= dropout

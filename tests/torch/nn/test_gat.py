@@ -60,7 +60,14 @@ def test_bipartite(bipartite_graph, same, dtype, heads, edge_dim, channels):
     x_src, x_dst, edge_attr = features(bipartite_graph, channels, dtype, edge_dim)
     for loops, concat, residual in [(True, True, False), (False, False, True), (False, True, True)]:
         theirs, ours = pair(
-            channels, 4, heads, concat, add_self_loops=loops, edge_dim=edge_dim, residual=residual, dtype=dtype
+            channels,
+            4,
+            heads,
+            concat,
+            add_self_loops=loops,
+            edge_dim=edge_dim,
+            residual=residual,
+            dtype=dtype,
         )
         for size in (None, (9, 7)):
             same(
@@ -162,14 +169,6 @@ def test_dropout_in_training():
     torch.testing.assert_close(out, expected)
 
 
-def test_dropout_of_one_gives_the_bias():
-    layer = GATConv(5, 4, dropout=1.0).train()
-    out = layer(torch.randn(3, 5, requires_grad=True), torch.tensor([[0], [1]]))
-    assert torch.equal(out, layer.bias.expand(3, 4))
-    out.sum().backward()
-    assert not layer.lin.weight.grad.any()
-
-
 def test_refuses_what_pyg_would_misread(square_graph):
     x = torch.randn(12, 5)
     layer = GATConv(5, 4)
@@ -185,9 +184,9 @@ def test_refuses_what_pyg_would_misread(square_graph):
         GATConv(5, 4, edge_dim=3)(x, square_graph.edge_index, torch.randn(46, 3))
     with pytest.raises(ArgumentError, match="3 columns"):
         GATConv(5, 4, edge_dim=3)(x, square_graph.edge_index, torch.randn(47, 2))
-    with pytest.raises(ValueError, match="reduce|fill_value"):
+    with pytest.raises(ArgumentError, match="fill_value"):
         GATConv(5, 4, edge_dim=3, fill_value="middle")
-    for options in ({"aggr": "mean"}, {"flow": "target_to_source"}, {"nonsense": 1}, {"dropout": 1.5}):
+    for options in ({"aggr": "mean"}, {"flow": "target_to_source"}, {"nonsense": 1}, {"dropout": 1.0}):
         with pytest.raises(ArgumentError, match=next(iter(options))):
             GATConv(5, 4, **options)
 
@@ -210,7 +209,13 @@ def test_old_checkpoints_load():
     assert torch.equal(fresh.lin.weight, weight)
     state["lin_dst.weight"] = weight.clone()
     fresh.load_state_dict(state)
-    assert set(state) == {"att_src", "att_dst", "bias", "lin_src.weight", "lin_dst.weight"}  # not ours to change
+    assert set(state) == {
+        "att_src",
+        "att_dst",
+        "bias",
+        "lin_src.weight",
+        "lin_dst.weight",
+    }  # not ours to change
     state["lin_dst.weight"] = weight + 1
     with pytest.raises(RuntimeError, match=r"lin\.weight"):
         fresh.load_state_dict(state)

@@ -44,7 +44,19 @@ def test_square(square_graph, same, dtype, heads, edge_dim, add_self_loops, conc
     x, _, edge_attr = features(square_graph, 5, dtype, edge_dim)
     for bias, residual, weights in [(True, False, True), (False, True, None), (True, True, True)]:
         theirs, ours = pair(
-            5, 4, heads, concat, 0.2, 0.6, add_self_loops, edge_dim, "mean", bias, weights is None, residual, dtype=dtype
+            5,
+            4,
+            heads,
+            concat,
+            0.2,
+            0.6,
+            add_self_loops,
+            edge_dim,
+            "mean",
+            bias,
+            weights is None,
+            residual,
+            dtype=dtype,
         )
         if edge_dim == 0:
             for layer in (theirs, ours):
@@ -153,14 +165,6 @@ def test_dropout_in_training():
     torch.testing.assert_close(out, expected)
 
 
-def test_dropout_of_one_gives_the_bias():
-    layer = GATv2Conv(5, 4, dropout=1.0).train()
-    out = layer(torch.randn(3, 5, requires_grad=True), torch.tensor([[0], [1]]))
-    assert torch.equal(out, layer.bias.expand(3, 4))
-    out.sum().backward()
-    assert not layer.lin_l.weight.grad.any()
-
-
 def test_refuses_what_pyg_would_misread(square_graph):
     x = torch.randn(12, 5)
     layer = GATv2Conv(5, 4)
@@ -178,9 +182,9 @@ def test_refuses_what_pyg_would_misread(square_graph):
         GATv2Conv(5, 4, edge_dim=3)(x, square_graph.edge_index, torch.randn(46, 3))
     with pytest.raises(ArgumentError, match="3 columns"):
         GATv2Conv(5, 4, edge_dim=3)(x, square_graph.edge_index, torch.randn(47, 2))
-    with pytest.raises(ValueError, match="reduce|fill_value"):
+    with pytest.raises(ArgumentError, match="fill_value"):
         GATv2Conv(5, 4, edge_dim=3, fill_value="middle")
-    for options in ({"aggr": "mean"}, {"flow": "target_to_source"}, {"nonsense": 1}, {"dropout": 1.5}):
+    for options in ({"aggr": "mean"}, {"flow": "target_to_source"}, {"nonsense": 1}, {"dropout": 1.0}):
         with pytest.raises(ArgumentError, match=next(iter(options))):
             GATv2Conv(5, 4, **options)
 

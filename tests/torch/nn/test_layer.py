@@ -86,7 +86,10 @@ def test_copies(square_graph, kind, options):
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
     assert torch.equal(loaded(x, square_graph.edge_index, edge_attr), expected)
-    assert copy.deepcopy(kind(-1, 4, 2, **options))(x, square_graph.edge_index, edge_attr).shape == expected.shape
+    assert (
+        copy.deepcopy(kind(-1, 4, 2, **options))(x, square_graph.edge_index, edge_attr).shape
+        == expected.shape
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -171,7 +174,8 @@ def test_optimiser_state_carries_over(square_graph, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [(GATConv, {}), (GATConv, {"add_self_loops": False}), (GATv2Conv, {}), (TransformerConv, {})]
+    ("kind", "options"),
+    [(GATConv, {}), (GATConv, {"add_self_loops": False}), (GATv2Conv, {}), (TransformerConv, {})],
 )
 def test_compiles(square_graph, kind, options):
     layer = kind(5, 4, 2, **options)
