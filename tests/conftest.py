@@ -27,9 +27,11 @@ def num_threads(request):
     return request.param
 
 
-def ragged_edges(num_nodes=300, seed=7):
+@pytest.fixture(scope="session")
+def ragged_edges():
     """[2, E]: empty rows, rows of 1 to 90 edges, duplicates, self loops; ids in no order."""
-    rng = np.random.default_rng(seed)
+    num_nodes = 300
+    rng = np.random.default_rng(7)
     degrees = rng.integers(0, 90, num_nodes) * (rng.random(num_nodes) < 0.8)
     targets = np.repeat(np.arange(num_nodes), degrees)
     sources = rng.integers(0, num_nodes, len(targets))
@@ -39,9 +41,9 @@ def ragged_edges(num_nodes=300, seed=7):
 
 
 @pytest.fixture(scope="session")
-def ragged():
+def ragged(ragged_edges):
     """A small graph with everything that is awkward in it."""
-    return Graph.from_edge_index(ragged_edges(), num_nodes=303)
+    return Graph.from_edge_index(ragged_edges, num_nodes=303)
 
 
 @pytest.fixture(scope="session")
