@@ -38,6 +38,17 @@ struct F32x8 {
         const __m256 ab = _mm256_hadd_ps(a, b), cd = _mm256_hadd_ps(c, d);
         return {_mm256_add_ps(_mm256_permute2f128_ps(ab, cd, 0x20), _mm256_permute2f128_ps(ab, cd, 0x31))};
     }
+    static SAGE_INLINE float total(F32x8 a) {
+        __m128 x = _mm_add_ps(_mm256_castps256_ps128(a.x), _mm256_extractf128_ps(a.x, 1));
+        x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+        return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+    }
+    // Lane l is lane l ^ kDistance.
+    template <int kDistance>
+    static SAGE_INLINE F32x8 swap(F32x8 a) {
+        if constexpr (kDistance == 4) return {_mm256_permute2f128_ps(a.x, a.x, 1)};
+        return {_mm256_permute_ps(a.x, kDistance == 2 ? 0x4E : 0xB1)};
+    }
     static SAGE_INLINE F32x8 round(F32x8 a) {
         return {_mm256_round_ps(a.x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
     }
@@ -48,6 +59,7 @@ struct F32x8 {
     friend SAGE_INLINE F32x8 operator+(F32x8 a, F32x8 b) { return {_mm256_add_ps(a.x, b.x)}; }
     friend SAGE_INLINE F32x8 operator-(F32x8 a, F32x8 b) { return {_mm256_sub_ps(a.x, b.x)}; }
     friend SAGE_INLINE F32x8 operator*(F32x8 a, F32x8 b) { return {_mm256_mul_ps(a.x, b.x)}; }
+    friend SAGE_INLINE F32x8 operator/(F32x8 a, F32x8 b) { return {_mm256_div_ps(a.x, b.x)}; }
 };
 
 struct F64x4 {
@@ -75,6 +87,15 @@ struct F64x4 {
         const __m256d a = _mm256_hadd_pd(part[0].x, part[1].x), b = _mm256_hadd_pd(part[2].x, part[3].x);
         return {_mm256_add_pd(_mm256_permute2f128_pd(a, b, 0x20), _mm256_permute2f128_pd(a, b, 0x31))};
     }
+    static SAGE_INLINE double total(F64x4 a) {
+        const __m128d x = _mm_add_pd(_mm256_castpd256_pd128(a.x), _mm256_extractf128_pd(a.x, 1));
+        return _mm_cvtsd_f64(_mm_add_sd(x, _mm_unpackhi_pd(x, x)));
+    }
+    template <int kDistance>
+    static SAGE_INLINE F64x4 swap(F64x4 a) {
+        if constexpr (kDistance == 2) return {_mm256_permute2f128_pd(a.x, a.x, 1)};
+        return {_mm256_permute_pd(a.x, 0x5)};
+    }
     static SAGE_INLINE F64x4 round(F64x4 a) {
         return {_mm256_round_pd(a.x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
     }
@@ -85,6 +106,7 @@ struct F64x4 {
     friend SAGE_INLINE F64x4 operator+(F64x4 a, F64x4 b) { return {_mm256_add_pd(a.x, b.x)}; }
     friend SAGE_INLINE F64x4 operator-(F64x4 a, F64x4 b) { return {_mm256_sub_pd(a.x, b.x)}; }
     friend SAGE_INLINE F64x4 operator*(F64x4 a, F64x4 b) { return {_mm256_mul_pd(a.x, b.x)}; }
+    friend SAGE_INLINE F64x4 operator/(F64x4 a, F64x4 b) { return {_mm256_div_pd(a.x, b.x)}; }
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "../dropout.h"
-#include "rows.h"
+#include "row_operations.h"
 #include "sage_attention.h"
 #include "vector_math.h"
 
@@ -29,65 +29,74 @@ class Arena {
 template <class V>
 struct Work {
     using T = typename V::T;
-    Shape<V> s;
-    Rows<T>* rows;        // whose scores are taken; GATV2 with edge features: rows of `shifted`
-    Rows<T>* value_rows;  // whose sums are taken
-    int64_t* edge_rows;   // [block]
+    const Shape<V> s;
+    const RowOperations<V> operations;
+    Neighbours<V> neighbours;
+    int64_t counting[kMaxBlock + kAhead];  // 0, 1, 2, ...: the index of rows that lie one after another
+    int64_t edge_rows[kMaxBlock];          // edge row of each edge, where task.needs_edge_rows
     // flat
     T *z, *score, *weight, *applied, *gated, *dropped, *slope, *maxima, *inverse, *mean;
     // patterns
-    T *row_max, *row_sum, *row_factor, *row_positive, *row_fixed;
+    T *row_max, *row_sum, *row_factor, *row_inverse, *row_positive, *row_fixed, *scale;
     // one row of channels or of edge channels per head
-    T *sum, *second, *fixed, *edge_sum, *edge_fixed, *edge_fixed2;
-    T* shifted;  // [block, width] GATV2 with edge features: rows + projected edge features
+    T *sum, *second, *fixed, *edge_sum, *edge_fixed;
+    T* shifted;  // [block + 1, width] GATV2 with edge features: rows + projected edge features
     size_t bytes;
 
-    SAGE_INLINE Work(const AttentionTask& t, void* scratch) : s(t.heads, t.channels, t.edge_channels) {
+    Work(const AttentionTask& t, void* scratch)
+        : s(t.heads, t.channels, t.edge_channels), operations(row_operations<V>(s, t.negative_slope)) {
         Arena arena(scratch);
-        rows = arena.take<Rows<T>>(1);
-        value_rows = arena.take<Rows<T>>(1);
-        edge_rows = arena.take<int64_t>(kMaxBlock);
         T** flats[] = {&z, &score, &weight, &applied, &gated, &dropped, &slope, &maxima, &inverse, &mean};
         for (T** flat : flats) *flat = arena.take<T>(s.flat_size());
-        T** patterns[] = {&row_max, &row_sum, &row_factor, &row_positive, &row_fixed};
+        T** patterns[] = {&row_max, &row_sum, &row_factor, &row_inverse, &row_positive, &row_fixed, &scale};
         for (T** pattern : patterns) *pattern = arena.take<T>(s.pattern);
         T** channel_rows[] = {&sum, &second, &fixed};
-        for (T** row : channel_rows) *row = arena.take<T>(s.width + V::kWidth);
-        T** edge_channel_rows[] = {&edge_sum, &edge_fixed, &edge_fixed2};
-        for (T** row : edge_channel_rows) *row = arena.take<T>(s.heads * s.edge_channels + V::kWidth);
+        for (T** row : channel_rows) *row = arena.take<T>(s.width);
+        T** edge_channel_rows[] = {&edge_sum, &edge_fixed};
+        for (T** row : edge_channel_rows) *row = arena.take<T>(s.heads * s.edge_channels);
         const bool shift = t.score == SAGE_ATTENTION_GATV2 && t.edge_channels > 0;
         shifted = arena.take<T>(shift ? (s.block + 1) * s.width : 0);
         bytes = arena.used();
+        if (!scratch) return;
+        for (int64_t k = 0; k < kMaxBlock + kAhead; ++k) counting[k] = k;
+        for (int64_t l = 0; l < s.pattern; ++l) scale[l] = static_cast<T>(t.scale);
     }
 };
 
-// f(x) for each vector-sized piece of the flat numbers of n edges.
+// Joins the lanes that belong to one head; each of them gets the result.
 template <class V, class F>
-SAGE_INLINE void over_flat(const Shape<V>& s, int64_t n, const F& f) {
-    for (int64_t x = 0; x < s.used(n); x += V::kWidth) f(x);
-}
-// f(x, q): the same, with the place in the pattern of heads.
-template <class V, class F>
-SAGE_INLINE void over_flat_pattern(const Shape<V>& s, int64_t n, const F& f) {
-    for (int64_t x = 0; x < s.used(n); x += s.pattern) {
-        for (int64_t q = 0; q < s.pattern; q += V::kWidth) f(x + q, q);
+SAGE_INLINE V fold(const Shape<V>& s, V x, const F& join) {
+    if constexpr (V::kWidth > 4) {
+        if (s.head_stride <= 4) x = join(x, V::template swap<4>(x));
     }
+    if constexpr (V::kWidth > 2) {
+        if (s.head_stride <= 2) x = join(x, V::template swap<2>(x));
+    }
+    if constexpr (V::kWidth > 1) {
+        if (s.head_stride <= 1) x = join(x, V::template swap<1>(x));
+    }
+    return x;
+}
+template <class V>
+SAGE_INLINE V fold_sum(const Shape<V>& s, V x) {
+    return fold<V>(s, x, [](V a, V b) { return a + b; });
 }
 
 // pattern[h] for h < heads becomes the whole pattern; null: zeros.
 template <class V>
 SAGE_INLINE void spread(const Shape<V>& s, const typename V::T* heads, typename V::T* pattern) {
-    for (int64_t h = 0; h < s.head_stride; ++h) pattern[h] = heads && h < s.heads ? heads[h] : 0;
-    for (int64_t l = s.head_stride; l < s.pattern; ++l) pattern[l] = pattern[l - s.head_stride];
+    using T = typename V::T;
+    over_channels<V>(s.heads, [&](int64_t h, auto access) {
+        const V x = heads ? access.load(heads + h) : V::set(0);
+        x.store(pattern + h);
+    });
+    for (int64_t l = s.head_stride; l < s.pattern; ++l) pattern[l] = T(pattern[l - s.head_stride]);
 }
 
-// Joins the lanes that belong to one head, and spreads the result over the pattern again.
-template <class V, class F>
-SAGE_INLINE void fold(const Shape<V>& s, typename V::T* pattern, const F& join) {
-    for (int64_t step = s.pattern / 2; step >= s.head_stride; step /= 2) {
-        for (int64_t l = 0; l < step; ++l) pattern[l] = join(pattern[l], pattern[l + step]);
-    }
-    for (int64_t l = s.head_stride; l < s.pattern; ++l) pattern[l] = pattern[l - s.head_stride];
+// Lanes of a flat array past the last edge.
+template <class V>
+SAGE_INLINE void pad(const Shape<V>& s, int64_t n, typename V::T* flat, typename V::T value) {
+    for (int64_t x = n * s.head_stride; x < s.used(n); ++x) flat[x] = value;
 }
 
 SAGE_INLINE int64_t edge_row(const AttentionTask& t, int64_t e) {
@@ -95,9 +104,19 @@ SAGE_INLINE int64_t edge_row(const AttentionTask& t, int64_t e) {
     return t.edge_rows ? t.edge_rows[position] : position;
 }
 
+template <class V>
+SAGE_INLINE void find_edge_rows(const AttentionTask& t, Work<V>& work, int64_t e, int64_t n) {
+    for (int64_t k = 0; k < n; ++k) work.edge_rows[k] = edge_row(t, e + k);
+}
+
+// Does a pass read or write anything by edge row?
+SAGE_INLINE bool needs_edge_rows(const AttentionTask& t) {
+    return t.edge_channels > 0 || t.dropout > 0 || t.weights || t.grad_weights;
+}
+
 // work.dropped: what each weight of the block is multiplied with.
 template <class V>
-SAGE_INLINE void draw_dropout(const AttentionTask& t, Work<V>& work, int64_t n) {
+SAGE_NOINLINE void draw_dropout(const AttentionTask& t, Work<V>& work, int64_t n) {
     const Shape<V>& s = work.s;
     dropout_scales(t.dropout_seed, t.dropout, work.edge_rows, n, s.heads, s.head_stride, work.dropped);
     if (s.heads == s.head_stride) return;
@@ -106,123 +125,64 @@ SAGE_INLINE void draw_dropout(const AttentionTask& t, Work<V>& work, int64_t n) 
     }
 }
 
-// One side of the block's edges is the row itself (fixed), the other its neighbours (gathered).
-template <class T>
-struct Sides {
-    const void* table = nullptr;   // GATV2, DOT: [_, H, C] of the neighbours
-    const T* fixed = nullptr;      //             [H, C] of the row; DOT: times scale
-    const void* logits = nullptr;  // GAT: [_, logits_stride] of the neighbours
-    int64_t logits_stride = 0;
-    const T* logits_pattern = nullptr;  // GAT: the row's, as a pattern
-    const T* edge_fixed = nullptr;      // DOT: the row's edge queries times scale; null: they are the neighbours'
-};
-
+// flat[e, h] = table[edge row, h], and back.
 template <class V>
-SAGE_INLINE const typename V::T* edge_features_of(const AttentionTask& t, const Work<V>& work, int64_t k) {
-    return static_cast<const typename V::T*>(t.edge_features) + work.edge_rows[k] * t.edge_channels;
-}
-
-// flat[e, h] (+)= scale * vectors(e)[h, :] . edge_features(e)
-template <class V, class F>
-SAGE_INLINE void add_edge_dots(const AttentionTask& t, const Work<V>& work, int64_t n, typename V::T scale,
-                               const F& vectors, typename V::T* dots, typename V::T* flat) {
+SAGE_NOINLINE void gather_edge_heads(const Work<V>& work, int64_t n, const void* table, typename V::T* flat) {
     const Shape<V>& s = work.s;
-    const int64_t D = s.edge_channels;
-    reduce_heads<V>(s, n, dots, [&](int64_t e, int64_t h) {
-        const typename V::T* feature = edge_features_of<V>(t, work, e);
-        const typename V::T* vector = vectors(e) + h * D;
-        V sum = V::set(0);
-        over_channels<V, 0>(D, [&](int64_t d, auto access) {
-            sum = V::fma(access.load(feature + d), access.load(vector + d), sum);
-        });
-        return sum;
-    });
-    over_flat<V>(s, n, [&](int64_t x) {
-        V::fma(V::load(dots + x), V::set(scale), V::load(flat + x)).store(flat + x);
-    });
-}
-
-// GATV2: work.shifted = rows + edge_weight edge_features, and `rows` points there.
-template <class V>
-SAGE_INLINE void shift_rows(const AttentionTask& t, Work<V>& work, int64_t n) {
-    using T = typename V::T;
-    const Shape<V>& s = work.s;
-    const T* weight = static_cast<const T*>(t.edge_weight);
     for (int64_t k = 0; k < n; ++k) {
-        const T* feature = edge_features_of<V>(t, work, k);
-        T* to = work.shifted + k * s.width;
-        over_channels<V, 0>(s.width, [&](int64_t c, auto access) {
-            V x = access.load(work.rows->here[k] + c);
-            for (int64_t d = 0; d < s.edge_channels; ++d) {
-                x = V::fma(V::set(feature[d]), access.load(weight + d * s.width + c), x);
-            }
-            access.store(to + c, x);
-        });
-        work.rows->here[k] = to;
+        const typename V::T* from = static_cast<const typename V::T*>(table) + work.edge_rows[k] * s.heads;
+        for (int64_t h = 0; h < s.heads; ++h) flat[k * s.head_stride + h] = from[h];
     }
 }
-
-// work.score (GAT: and work.z, its argument before LeakyReLU) of edges e .. e + n - 1. Sets work.edge_rows; GATV2 and
-// DOT: work.rows too. Lanes past the last edge get -infinity, so that their weight is 0.
-template <class V, int VPH>
-SAGE_INLINE void block_scores(const AttentionTask& t, Work<V>& work, const Sides<typename V::T>& sides, int64_t e,
-                              int64_t n) {
-    using T = typename V::T;
-    const Shape<V>& s = work.s;
-    for (int64_t k = 0; k < n; ++k) work.edge_rows[k] = edge_row(t, e + k);
-    if (t.score == SAGE_ATTENTION_GAT) {
-        gather_heads<V>(s, t, sides.logits, sides.logits_stride, e, n, work.z);
-        over_flat_pattern<V>(s, n, [&](int64_t x, int64_t q) {
-            (V::load(work.z + x) + V::load(sides.logits_pattern + q)).store(work.z + x);
-        });
-        if (s.edge_channels > 0) {
-            const T* weight = static_cast<const T*>(t.edge_weight);
-            add_edge_dots<V>(t, work, n, T(1), [&](int64_t) { return weight; }, work.score, work.z);
-        }
-        const V slope = V::set(static_cast<T>(t.negative_slope));
-        over_flat<V>(s, n, [&](int64_t x) {
-            const V z = V::load(work.z + x);
-            V::if_positive(z, z, z * slope).store(work.score + x);
-        });
-    } else {
-        point(*work.rows, t, sides.table, s.width, e, n);
-        if (t.score == SAGE_ATTENTION_GATV2) {
-            if (s.edge_channels > 0) shift_rows<V>(t, work, n);
-            leaky_dot_heads<V, VPH>(s, n, *work.rows, sides.fixed, static_cast<const T*>(t.attention),
-                                    static_cast<T>(t.negative_slope), work.score);
-        } else {
-            dot_heads<V, VPH>(s, n, *work.rows, sides.fixed, work.score);
-            if (s.edge_channels > 0 && sides.edge_fixed) {
-                add_edge_dots<V>(t, work, n, T(1), [&](int64_t) { return sides.edge_fixed; }, work.z, work.score);
-            } else if (s.edge_channels > 0) {
-                const T* queries = static_cast<const T*>(t.edge_queries);
-                add_edge_dots<V>(
-                    t, work, n, static_cast<T>(t.scale),
-                    [&](int64_t k) {
-                        return queries + index_at(t.indices, t.wide_indices, e + k) * s.heads * s.edge_channels;
-                    },
-                    work.z, work.score);
-            }
-        }
-    }
-    const T minus_infinity = -static_cast<T>(HUGE_VAL);
-    for (int64_t x = n * s.head_stride; x < s.used(n); ++x) work.score[x] = minus_infinity;
-}
-
-// sum[h, :] = sum[h, :] * factor[h] + sum over e of weight[e, h] * edge_features(e), over edge channels.
 template <class V>
-SAGE_INLINE void edge_weighted_sum(const AttentionTask& t, const Work<V>& work, int64_t n,
-                                   const typename V::T* weight, const typename V::T* factor, typename V::T* sum) {
+SAGE_NOINLINE void scatter_edge_heads(const Work<V>& work, int64_t n, const typename V::T* flat, void* table) {
     const Shape<V>& s = work.s;
-    for (int64_t h = 0; h < s.heads; ++h) {
-        over_channels<V, 0>(s.edge_channels, [&](int64_t d, auto access) {
-            typename V::T* to = sum + h * s.edge_channels + d;
-            V a = access.load(to) * V::set(factor ? factor[h] : 1);
-            for (int64_t k = 0; k < n; ++k) {
-                a = V::fma(V::set(weight[k * s.head_stride + h]), access.load(edge_features_of<V>(t, work, k) + d), a);
+    for (int64_t k = 0; k < n; ++k) {
+        typename V::T* to = static_cast<typename V::T*>(table) + work.edge_rows[k] * s.heads;
+        for (int64_t h = 0; h < s.heads; ++h) to[h] = flat[k * s.head_stride + h];
+    }
+}
+
+// flat[f][e, h] = table[index[e], f, h] for each of kFields: the per-head numbers of a block's neighbours.
+// Fetches the first halves of rows kAhead further on, too, where `then` is given: rows of the same neighbours.
+template <class V, int kFields, int kHeads>
+SAGE_INLINE void gather_fields(const Shape<V>& s, int64_t n, const int64_t* index, const typename V::T* table,
+                               typename V::T* const (&flat)[kFields], const typename V::T* then) {
+    using T = typename V::T;
+    const int64_t heads = kHeads > 0 ? kHeads : s.heads, record = heads * kFields;
+    const PrefetchRange range(Prefetch::kAll, record, 0, record, sizeof(T));
+    const PrefetchRange then_range(then ? Prefetch::kFirstHalf : Prefetch::kNone, s.width, 0, s.width, sizeof(T));
+    for (int64_t k = 0; k < n; ++k) {
+        range.of(table + index[k + kAhead] * record);
+        if (then) then_range.of(then + index[k + kAhead] * s.width);
+        const T* from = table + index[k] * record;
+        for (int f = 0; f < kFields; ++f) {
+            T* to = flat[f] + k * s.head_stride;
+            if constexpr (kHeads > 0 && kHeads < V::kWidth) {
+                memcpy(to, from + f * heads, kHeads * sizeof(T));
+            } else {
+                over_channels<V>(heads, [&](int64_t h, auto access) {
+                    access.load(from + f * heads + h).store(to + h);  // spills over into lanes of padding only
+                });
             }
-            access.store(to, a);
-        });
+        }
+    }
+}
+template <class V, int kFields>
+SAGE_NOINLINE void gather_heads(const Shape<V>& s, int64_t n, const int64_t* index, const void* base,
+                                typename V::T* const (&flat)[kFields], const typename V::T* then) {
+    const auto* table = static_cast<const typename V::T*>(base);
+    switch (s.heads) {
+        case 1:
+            return gather_fields<V, kFields, 1>(s, n, index, table, flat, then);
+        case 2:
+            return gather_fields<V, kFields, 2>(s, n, index, table, flat, then);
+        case 4:
+            return gather_fields<V, kFields, 4>(s, n, index, table, flat, then);
+        case 8:
+            return gather_fields<V, kFields, 8>(s, n, index, table, flat, then);
+        default:
+            return gather_fields<V, kFields, 0>(s, n, index, table, flat, then);
     }
 }
 

@@ -21,6 +21,7 @@ struct One {
     static SAGE_INLINE One if_positive(One z, One a, One b) { return z.x > 0 ? a : b; }
     static SAGE_INLINE One if_less(One z, One limit, One a, One b) { return z.x < limit.x ? a : b; }
     static SAGE_INLINE One reduce(const One* part) { return part[0]; }
+    static SAGE_INLINE T total(One a) { return a.x; }
     // Nearest integer, ties to even, for |x| < 2^22 (float) or 2^51 (double).
     static SAGE_INLINE One round(One a) {
         const T magic = sizeof(T) == 4 ? T(12582912.0) : T(6755399441055744.0);
@@ -42,6 +43,7 @@ struct One {
     friend SAGE_INLINE One operator+(One a, One b) { return {a.x + b.x}; }
     friend SAGE_INLINE One operator-(One a, One b) { return {a.x - b.x}; }
     friend SAGE_INLINE One operator*(One a, One b) { return {a.x * b.x}; }
+    friend SAGE_INLINE One operator/(One a, One b) { return {a.x / b.x}; }
 };
 
 }  // namespace

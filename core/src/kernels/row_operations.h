@@ -1,0 +1,312 @@
+// What is done with the rows of a block of edges, the only loops over channels of neighbours; all else is arithmetic on
+// small arrays. Each is compiled for common shapes; the passes call them through a table chosen once per task, so that
+// the passes themselves exist once per vector type.
+#pragma once
+
+#include "rows.h"
+
+namespace sage {
+
+// Weighted sums over rows, per head: to[h, :] = (from[h, :] * from_factor[h] + sum over e of weight[e, h] * ...)
+// * to_factor[h].
+template <class T>
+struct Sum {
+    const T* weight;       // flat
+    const T* from;         // [H, C], or null: zero
+    const T* from_factor;  // [H], or null: 1
+    T* to;                 // [H, C]; may be `from`
+    const T* to_factor;    // [H], or null: 1
+};
+
+// The other side of a dot product: one row, or (stride > 0) a row for each edge.
+template <class T>
+struct Fixed {
+    const T* row;
+    int64_t stride = 0;
+};
+
+template <class V>
+struct RowOperations {
+    using T = typename V::T;
+    // flat[e, h] = rows[e, h, :] . fixed[h, :]
+    void (*dot)(const Shape<V>& s, int64_t n, const Rows<T>& rows, const Fixed<T>& fixed, T* flat, Prefetch prefetch);
+    // flat[e, h] = attention[h, :] . LeakyReLU(rows[e, h, :] + fixed[h, :])
+    void (*leaky_dot)(const Shape<V>& s, int64_t n, const Rows<T>& rows, const T* fixed, const T* attention,
+                      T negative_slope, T* flat, Prefetch prefetch);
+    // sum of weight[e, h] * rows[e, h, :]
+    void (*sum)(const Shape<V>& s, int64_t n, const Rows<T>& rows, const Sum<T>& sum, Prefetch prefetch);
+    // the same for two weights; the second's factors are the first's
+    void (*sum_pair)(const Shape<V>& s, int64_t n, const Rows<T>& rows, const Sum<T>& first, const Sum<T>& second,
+                     Prefetch prefetch);
+    // GATv2's derivative: sum of weight[e, h] * attention[h, :] * LeakyReLU'(z), z = rows[e, h, :] + fixed[h, :]
+    void (*leaky_sum)(const Shape<V>& s, int64_t n, const Rows<T>& rows, const T* fixed, const T* attention,
+                      T negative_slope, const Sum<T>& sum);
+    // the same, and attention_sum[h, :] += sum of weight[e, h] * LeakyReLU(z)
+    void (*leaky_sum_pair)(const Shape<V>& s, int64_t n, const Rows<T>& rows, const T* fixed, const T* attention,
+                           T negative_slope, const Sum<T>& sum, T* attention_sum);
+};
+
+// flat[e, h] = the sum of the lanes of term(e, h). kHeads is the head stride, where it is below the vector's width, or
+// the width. kFull: the number of heads is the head stride. Of the last edge terms may be taken more than once.
+template <class V, int kHeads, bool kFull, class F>
+SAGE_INLINE void reduce_heads(const Shape<V>& s, int64_t n, typename V::T* flat, const F& term) {
+    constexpr int W = V::kWidth;
+    const auto checked = [&](int64_t e, int64_t h) { return kFull || h < s.heads ? term(e, h) : V::set(0); };
+    if constexpr (kHeads < W) {
+        constexpr int kEdges = W / kHeads;
+        for (int64_t e = 0; e < n; e += kEdges) {
+            V part[W];
+            for (int g = 0; g < kEdges; ++g) {
+                for (int h = 0; h < kHeads; ++h) part[g * kHeads + h] = checked(min(e + g, n - 1), h);
+            }
+            V::reduce(part).store(flat + e * kHeads);
+        }
+    } else {
+        for (int64_t e = 0; e < n; ++e) {
+            for (int64_t h = 0; h < s.head_stride; h += W) {
+                V part[W];
+                for (int l = 0; l < W; ++l) part[l] = checked(e, h + l);
+                V::reduce(part).store(flat + e * s.head_stride + h);
+            }
+        }
+    }
+}
+
+// Whatever the head stride: for what is not worth a copy of its own for each.
+template <class V, class F>
+SAGE_INLINE void reduce_any_heads(const Shape<V>& s, int64_t n, typename V::T* flat, const F& term) {
+    for (int64_t e = 0; e < n; ++e) {
+        for (int64_t h = 0; h < s.heads; ++h) flat[e * s.head_stride + h] = V::total(term(e, h));
+    }
+}
+
+template <class V, int VPH, int kHeads>
+void dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in, const Fixed<typename V::T>& fixed_in,
+               typename V::T* flat, Prefetch prefetch) {
+    const Rows<typename V::T> rows = rows_in;
+    const Fixed<typename V::T> fixed = fixed_in;
+    const int64_t channels = VPH > 0 ? VPH * V::kWidth : s.channels;
+    const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
+    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, [&](int64_t e, int64_t h) {
+        if (h == 0) range.of(rows[e + kAhead]);
+        const typename V::T* row = rows[e] + h * channels;
+        const typename V::T* other = fixed.row + e * fixed.stride + h * channels;
+        V sum = V::set(0);
+        over_channels<V, VPH>(channels, [&](int64_t c, auto access) {
+            sum = V::fma(access.load(row + c), access.load(other + c), sum);
+        });
+        return sum;
+    });
+}
+
+// kConvex: the slope is at most 1, as it nearly always is, so that LeakyReLU(z) = max(z, slope * z).
+template <class V, int VPH, int kHeads, bool kConvex>
+void leaky_dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in, const typename V::T* fixed,
+                     const typename V::T* attention, typename V::T negative_slope, typename V::T* flat,
+                     Prefetch prefetch) {
+    const Rows<typename V::T> rows = rows_in;
+    const int64_t channels = VPH > 0 ? VPH * V::kWidth : s.channels;
+    const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
+    const V slope = V::set(negative_slope);
+    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, [&](int64_t e, int64_t h) {
+        if (h == 0) range.of(rows[e + kAhead]);
+        const int64_t start = h * channels;
+        const typename V::T* row = rows[e] + start;
+        V sum = V::set(0);
+        over_channels<V, VPH>(channels, [&](int64_t c, auto access) {
+            const V z = access.load(row + c) + access.load(fixed + start + c);
+            const V leaky = kConvex ? V::maximum(z, z * slope) : V::if_positive(z, z, z * slope);
+            sum = V::fma(access.load(attention + start + c), leaky, sum);
+        });
+        return sum;
+    });
+}
+
+// A number of vectors whose sums are kept in registers; head(v) is the head of the v-th, relative to the first's.
+template <int N, int VPH>
+struct RegisterBlock {
+    static constexpr int kVectors = N;
+    static SAGE_INLINE constexpr int head(int v) { return VPH == 0 ? 0 : v / VPH; }
+};
+
+// body(offset, head, access, block) for each register block of at most kMost vectors.
+template <class V, int VPH, int kMost, class F>
+SAGE_INLINE void over_register_blocks(const Shape<V>& s, const F& body) {
+    constexpr int64_t W = V::kWidth;
+    if constexpr (VPH > 0) {
+        // All heads are whole vectors: blocks run across heads.
+        const int64_t vectors = s.heads * VPH;
+        int64_t v = 0;
+        for (; v + kMost <= vectors; v += kMost) body(v * W, v / VPH, Whole<V>{}, RegisterBlock<kMost, VPH>{});
+        if constexpr (kMost > VPH) {
+            for (; v < vectors; v += VPH) body(v * W, v / VPH, Whole<V>{}, RegisterBlock<VPH, VPH>{});
+        }
+    } else {
+        for (int64_t h = 0; h < s.heads; ++h) {
+            const int64_t start = h * s.channels;
+            int64_t c = 0;
+            for (; c + kMost * W <= s.channels; c += kMost * W) {
+                body(start + c, h, Whole<V>{}, RegisterBlock<kMost, 0>{});
+            }
+            for (; c + W <= s.channels; c += W) body(start + c, h, Whole<V>{}, RegisterBlock<1, 0>{});
+            if (c < s.channels) body(start + c, h, Part<V>{s.channels - c}, RegisterBlock<1, 0>{});
+        }
+    }
+}
+
+template <class V, int VPH, bool kPair>
+SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in,
+                          const Sum<typename V::T>& first_in, const Sum<typename V::T>& second_in, Prefetch prefetch) {
+    using T = typename V::T;
+    const Rows<T> rows = rows_in;
+    const Sum<T> first = first_in, second = second_in;
+    over_register_blocks<V, VPH, kPair ? 4 : 8>(s, [&](int64_t offset, int64_t head, auto access, auto block) {
+        using Block = decltype(block);
+        constexpr int N = Block::kVectors;
+        constexpr int64_t W = V::kWidth;
+        V a[N], b[kPair ? N : 1];
+        for (int v = 0; v < N; ++v) {
+            const V f = V::set(first.from_factor ? first.from_factor[head + Block::head(v)] : T(1));
+            a[v] = first.from ? access.load(first.from + offset + v * W) * f : V::set(0);
+            if constexpr (kPair) b[v] = second.from ? access.load(second.from + offset + v * W) * f : V::set(0);
+        }
+        const PrefetchRange range(prefetch, s.width, offset, N * W, sizeof(T));
+        for (int64_t e = 0; e < n; ++e) {
+            range.of(rows[e + kAhead]);
+            const T* row = rows[e] + offset;
+            const T* w = first.weight + e * s.head_stride + head;
+            for (int v = 0; v < N; ++v) {
+                const V x = access.load(row + v * W);
+                a[v] = V::fma(V::set(w[Block::head(v)]), x, a[v]);
+                if constexpr (kPair) {
+                    const T* w2 = second.weight + e * s.head_stride + head;
+                    b[v] = V::fma(V::set(w2[Block::head(v)]), x, b[v]);
+                }
+            }
+        }
+        for (int v = 0; v < N; ++v) {
+            const V f = V::set(first.to_factor ? first.to_factor[head + Block::head(v)] : T(1));
+            access.store(first.to + offset + v * W, a[v] * f);
+            if constexpr (kPair) access.store(second.to + offset + v * W, b[v] * f);
+        }
+    });
+}
+
+template <class V, int VPH>
+void sum_one(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows, const Sum<typename V::T>& sum,
+             Prefetch prefetch) {
+    sum_rows<V, VPH, false>(s, n, rows, sum, sum, prefetch);
+}
+template <class V, int VPH>
+void sum_pair(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows, const Sum<typename V::T>& first,
+              const Sum<typename V::T>& second, Prefetch prefetch) {
+    sum_rows<V, VPH, true>(s, n, rows, first, second, prefetch);
+}
+
+template <class V, int VPH, bool kAttention>
+SAGE_INLINE void leaky_sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in,
+                                const typename V::T* fixed, const typename V::T* attention,
+                                typename V::T negative_slope, const Sum<typename V::T>& sum_in,
+                                typename V::T* attention_sum) {
+    using T = typename V::T;
+    const Rows<T> rows = rows_in;
+    const Sum<T> sum = sum_in;
+    over_register_blocks<V, VPH, 4>(s, [&](int64_t offset, int64_t head, auto access, auto block) {
+        using Block = decltype(block);
+        constexpr int N = Block::kVectors;
+        constexpr int64_t W = V::kWidth;
+        const V slope = V::set(negative_slope);
+        V a[N], b[kAttention ? N : 1], own[N];
+        for (int v = 0; v < N; ++v) {
+            a[v] = V::set(0);
+            if constexpr (kAttention) b[v] = V::set(0);
+            own[v] = access.load(fixed + offset + v * W);
+        }
+        for (int64_t e = 0; e < n; ++e) {
+            const T* row = rows[e] + offset;
+            const T* w = sum.weight + e * s.head_stride + head;
+            for (int v = 0; v < N; ++v) {
+                const V z = access.load(row + v * W) + own[v];
+                const V g = V::set(w[Block::head(v)]);
+                const V slopes = V::if_positive(z, g, g * slope);
+                a[v] = a[v] + slopes;
+                if constexpr (kAttention) b[v] = V::fma(slopes, z, b[v]);
+            }
+        }
+        for (int v = 0; v < N; ++v) {
+            const V before = sum.from ? access.load(sum.from + offset + v * W) : V::set(0);
+            access.store(sum.to + offset + v * W, V::fma(a[v], access.load(attention + offset + v * W), before));
+            if constexpr (kAttention) {
+                T* to = attention_sum + offset + v * W;
+                access.store(to, b[v] + access.load(to));
+            }
+        }
+    });
+}
+
+template <class V, int VPH>
+void leaky_sum(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows, const typename V::T* fixed,
+               const typename V::T* attention, typename V::T negative_slope, const Sum<typename V::T>& sum) {
+    leaky_sum_rows<V, VPH, false>(s, n, rows, fixed, attention, negative_slope, sum, nullptr);
+}
+template <class V, int VPH>
+void leaky_sum_pair(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows, const typename V::T* fixed,
+                    const typename V::T* attention, typename V::T negative_slope, const Sum<typename V::T>& sum,
+                    typename V::T* attention_sum) {
+    leaky_sum_rows<V, VPH, true>(s, n, rows, fixed, attention, negative_slope, sum, attention_sum);
+}
+
+template <class V, int VPH, int kHeads>
+SAGE_INLINE RowOperations<V> row_operations_of(bool convex) {
+    RowOperations<V> o;
+    o.dot = dot_heads<V, VPH, kHeads>;
+    // A slope above 1 is not worth a copy for each number of channels.
+    const auto any_slope = leaky_dot_heads<V, 0, kHeads, false>;
+    o.leaky_dot = convex ? leaky_dot_heads<V, VPH, kHeads, true> : any_slope;
+    o.sum = sum_one<V, VPH>;
+    o.sum_pair = sum_pair<V, VPH>;
+    o.leaky_sum = leaky_sum<V, VPH>;
+    o.leaky_sum_pair = leaky_sum_pair<V, VPH>;
+    return o;
+}
+
+template <class V, int VPH>
+SAGE_INLINE RowOperations<V> row_operations_for_heads(const Shape<V>& s, bool convex) {
+    constexpr int W = V::kWidth;
+    if constexpr (W > 1) {
+        if (s.head_stride == 1) return row_operations_of<V, VPH, 1>(convex);
+    }
+    if constexpr (W > 2) {
+        if (s.head_stride == 2) return row_operations_of<V, VPH, 2>(convex);
+    }
+    if constexpr (W > 4) {
+        if (s.head_stride == 4) return row_operations_of<V, VPH, 4>(convex);
+    }
+    return row_operations_of<V, VPH, W>(convex);
+}
+
+// VPH is the number of whole vectors per head (channels = VPH * kWidth), or 0 for any number of channels. Only float
+// and only common numbers get loops of fixed length, to keep the library small.
+template <class V>
+RowOperations<V> row_operations(const Shape<V>& s, double negative_slope) {
+    const bool convex = negative_slope <= 1;
+    if constexpr (V::kWidth > 1 && sizeof(typename V::T) == 4) {
+        if (s.heads == s.head_stride) {
+            switch (s.channels) {
+                case V::kWidth:
+                    return row_operations_for_heads<V, 1>(s, convex);
+                case 2 * V::kWidth:
+                    return row_operations_for_heads<V, 2>(s, convex);
+                case 4 * V::kWidth:
+                    return row_operations_for_heads<V, 4>(s, convex);
+                case 8 * V::kWidth:
+                    return row_operations_for_heads<V, 8>(s, convex);
+                default:
+                    break;
+            }
+        }
+    }
+    return row_operations_for_heads<V, 0>(s, convex);
+}
+
+}  // namespace sage
