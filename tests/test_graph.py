@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ragged_edges
 from sage_attention import ArgumentError, Graph
 
 
@@ -30,8 +29,8 @@ def naive_csc(edge_index, num_targets):
     return indptr, edge_index[0][order], order
 
 
-def test_from_edge_index_matches_a_stable_sort(ragged):
-    indptr, indices, order = naive_csc(ragged_edges(), 303)
+def test_from_edge_index_matches_a_stable_sort(ragged, ragged_edges):
+    indptr, indices, order = naive_csc(ragged_edges, 303)
     np.testing.assert_array_equal(ragged.indptr, indptr)
     np.testing.assert_array_equal(ragged.indices, indices)
     np.testing.assert_array_equal(ragged.edge_ids, order)
