@@ -63,7 +63,8 @@ class SampledSubgraph:
         """int64 [num_edges], positions among the edges the graph was made from (PyG's ``e_id``)."""
         if self._graph_edge_ids is None:
             return self.positions
-        return read_only(self._graph_edge_ids[self.positions])
+        # Positions are valid by construction; "wrap" is the mode in which NumPy checks least.
+        return read_only(self._graph_edge_ids.take(self.positions, mode="wrap"))
 
     @functools.cached_property
     def targets(self) -> NDArray[np.int64]:
