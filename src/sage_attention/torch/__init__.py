@@ -1,7 +1,27 @@
-"""SageAttention for PyTorch: operators, and layers that take the place of PyTorch Geometric's."""
+"""SageAttention for PyTorch: operators, and layers that take the place of PyTorch Geometric's.
+
+from sage_attention.torch import GATConv          # the layer, with PyG's arguments
+model = sage_attention.torch.convert(model)       # or swap the layers of a model
+"""
 
 from __future__ import annotations
 
-from .nn import GATConv, GATv2Conv, TransformerConv
+from .convert import ConversionError, ConversionReport, ConvertedLayer, convert
+from .nn import GATConv, GATv2Conv, TransformerConv, forget
+from .ops import Csc, csc, dot_attention, gat_attention, gatv2_attention
 
-__all__ = ["GATConv", "GATv2Conv", "TransformerConv"]
+__all__ = [
+    "ConversionError",
+    "ConversionReport",
+    "ConvertedLayer",
+    "Csc",
+    "GATConv",
+    "GATv2Conv",
+    "TransformerConv",
+    "convert",
+    "csc",
+    "dot_attention",
+    "forget",
+    "gat_attention",
+    "gatv2_attention",
+]

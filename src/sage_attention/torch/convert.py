@@ -68,6 +68,11 @@ class ConversionReport:
 
     Attributes:
         layers: All of them, in the order of ``model.named_modules()``; a shared one once.
+
+    Example:
+        >>> print(ConversionReport((ConvertedLayer("convs.0", "GATConv", True),)))
+        1 of 1 attention layers converted
+          convs.0: GATConv, converted
     """
 
     layers: tuple[ConvertedLayer, ...]

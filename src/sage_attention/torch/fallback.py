@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 if TYPE_CHECKING:
     from .ops import Csc

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from typing import Any, NamedTuple, Protocol, Union, runtime_checkable
 
 import torch
 from sage_attention.errors import ArgumentError
-from sage_attention.torch._interim import Csc
+from sage_attention.torch.ops import Csc
 from torch import Tensor
 
-__all__ = ["Adjacency", "CscGraph", "Unified", "csc_to_edge_index", "is_sparse", "sparse_like", "unify"]
+__all__ = [
+    "Adjacency",
+    "CscGraph",
+    "Unified",
+    "csc_to_edge_index",
+    "grouped_by_source",
+    "is_sparse",
+    "sparse_like",
+    "unify",
+]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
@@ -17,10 +28,15 @@ _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 @runtime_checkable
 class CscGraph(Protocol):
-    """Any object that holds the in-edges of its targets, such as ``sage_attention.Graph``."""
+    """Any object that holds the in-edges of its targets, such as ``sage_attention.Graph``.
+
+    It may also have ``edge_ids`` [E], each edge's position among the edge features. SciPy's matrices have no
+    ``num_sources``, which is well: those by row would be read as those by column.
+    """
 
     indptr: Any  # [R + 1] integers
     indices: Any  # [E] integers
+    num_sources: int
 
 
 Adjacency = Union[Tensor, Csc, CscGraph]
@@ -75,18 +91,13 @@ def unify(adjacency: Adjacency, device: torch.device) -> Unified:
         identity = (adjacency.indices, adjacency.indptr, adjacency.edge_ids)
         return Unified(None, adjacency, None, None, adjacency.indptr.numel() - 1, identity)
     if isinstance(adjacency, CscGraph):
-        indptr = torch.as_tensor(adjacency.indptr, device=device).long()
-        indices = torch.as_tensor(adjacency.indices, device=device)
-        edge_ids = getattr(adjacency, "edge_ids", None)
-        if edge_ids is None:
-            edge_ids = torch.arange(indices.numel(), device=device)
-        csc = Csc(indptr, indices, torch.as_tensor(edge_ids, device=device).long())
-        return Unified(None, csc, None, None, indptr.numel() - 1, ())
+        csc = _csc_of(adjacency, device)
+        return Unified(None, csc, None, adjacency.num_sources, csc.indptr.numel() - 1, csc[:3])
     raise ArgumentError(
         "edge_index",
         "an integer tensor [2, num_edges], a Csc, a graph with indptr and indices, or a sparse tensor",
         type(adjacency).__name__,
-        "of a torch_sparse.SparseTensor pass torch.stack([col, row]) of its coo()",
+        "of a torch_sparse.SparseTensor or a SciPy matrix pass torch.stack([sources, targets])",
     )
 
 
@@ -111,11 +122,36 @@ def csc_to_edge_index(csc: Csc) -> Tensor:
     return torch.empty_like(edge_index).index_copy_(1, csc.edge_ids, edge_index)
 
 
+def grouped_by_source(csc: Csc, num_sources: int) -> Csc:
+    """A CSC that is used again, with what the backward pass needs and would otherwise sort each time.
+
+    Args:
+        csc: E edges.
+        num_sources: S.
+
+    Returns:
+        The same edges; the same object where there is nothing to gain.
+
+    Example:
+        >>> csc = Csc(torch.tensor([0, 2]), torch.tensor([2, 0]), torch.tensor([0, 1]))
+        >>> grouped_by_source(csc, 3).source_indptr
+        tensor([0, 1, 1, 2])
+    """
+    if not torch.is_grad_enabled() or csc.source_indptr is not None or csc.indptr.device.type != "cpu":
+        return csc
+    with torch.inference_mode(False):
+        return Csc(*csc[:3], *torch.ops.sage_attention.by_source(csc.indptr, csc.indices, num_sources))
+
+
 def is_sparse(adjacency: Adjacency) -> bool:
     """Whether an adjacency is a sparse tensor.
 
     Args:
         adjacency: What a layer was given as edges.
+
+    Example:
+        >>> is_sparse(torch.eye(3).to_sparse())
+        True
     """
     return isinstance(adjacency, Tensor) and adjacency.layout in _SPARSE
 
@@ -130,18 +166,55 @@ def sparse_like(adjacency: Tensor, edge_index: Tensor, weights: Tensor) -> Tenso
 
     Returns:
         [targets, sources, H], of the layout of ``adjacency``.
+
+    Example:
+        >>> edge_index = torch.tensor([[1, 0], [0, 1]])
+        >>> sparse_like(torch.eye(2).to_sparse(), edge_index, torch.ones(2, 4)).shape
+        torch.Size([2, 2, 4])
     """
     size = (*adjacency.shape[:2], *weights.shape[1:])
     columns, rows = edge_index[0], edge_index[1]
     if adjacency.layout == torch.sparse_coo:
-        return torch.sparse_coo_tensor(torch.stack([rows, columns]), weights, size, is_coalesced=True)
+        indices = torch.stack([rows, columns])
+        return torch.sparse_coo_tensor(indices, weights, size, check_invariants=False, is_coalesced=True)
     by_row = adjacency.layout == torch.sparse_csr
     major, minor = (rows, columns) if by_row else (columns, rows)
     bounds = torch.arange(size[0 if by_row else 1] + 1, device=major.device)
     pointers = torch.searchsorted(major.contiguous(), bounds)
     make = torch.sparse_csr_tensor if by_row else torch.sparse_csc_tensor
-    made: Tensor = make(pointers, minor, weights, size)
+    made: Tensor = make(pointers, minor, weights, size, check_invariants=False)
     return made
+
+
+_graphs: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, ...], Csc]] = weakref.WeakKeyDictionary()
+_graphs_lock = threading.Lock()
+
+
+def _csc_of(graph: CscGraph, device: torch.device) -> Csc:
+    """The tensors of a graph of arrays; those of read-only arrays are kept as long as the graph."""
+    arrays = (graph.indptr, graph.indices, getattr(graph, "edge_ids", None))
+    constant = not any(getattr(getattr(a, "flags", None), "writeable", a is not None) for a in arrays)
+    if constant:
+        with _graphs_lock:
+            source, known = _graphs.get(graph, ((), None))
+        same = len(source) == len(arrays) and all(a is b for a, b in zip(source, arrays))
+        if known is not None and same and known.indptr.device == device:
+            again = grouped_by_source(known, graph.num_sources)
+            if again is not known:
+                with _graphs_lock:
+                    _graphs[graph] = (arrays, again)
+            return again
+    # PyTorch has no read-only tensors, so read-only arrays are copied.
+    tensors = [None if a is None else (torch.tensor if constant else torch.as_tensor)(a) for a in arrays]
+    indptr, indices, edge_ids = (None if t is None else t.to(device) for t in tensors)
+    assert indptr is not None  # noqa: S101  # the protocol says so
+    assert indices is not None  # noqa: S101
+    edge_ids = torch.arange(indices.numel(), device=device) if edge_ids is None else edge_ids.long()
+    csc = Csc(indptr.long(), indices, edge_ids)
+    if constant:
+        with _graphs_lock:
+            _graphs[graph] = (arrays, csc)
+    return csc
 
 
 def _checked(edge_index: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from sage_attention.torch._interim import Csc
+    from sage_attention.torch.ops import Csc
 
 __all__ = ["Topology", "forget", "remembered"]
 
@@ -52,7 +52,10 @@ _lock = threading.Lock()
 
 
 def remembered(
-    tensors: tuple[Tensor, ...], shape: tuple[int, int, int | None], build: Callable[[], Topology]
+    tensors: tuple[Tensor, ...],
+    shape: tuple[int, int, int | None],
+    build: Callable[[], Topology],
+    again: Callable[[Topology], Topology],
 ) -> Topology:
     """The topology that ``build`` makes of ``tensors``, from memory where they are unchanged.
 
@@ -61,6 +64,7 @@ def remembered(
             with the first, or neither would ever be freed.
         shape: Number of sources, of targets and of self loops.
         build: Makes the topology.
+        again: Called on one that was remembered; what it returns is remembered in its place.
 
     Returns:
         The topology.
@@ -71,17 +75,16 @@ def remembered(
     versions = tuple(_version(tensor) for tensor in tensors)
     with _lock:
         entry: _Entry | None = _entries.get(first)  # type: ignore[no-untyped-call]
+    found: Topology | None = None
     if entry is not None and _is_current(entry, tensors, versions):
-        topology = entry.topologies.get(shape)
-        if topology is not None:
-            return topology
+        found = entry.topologies.get(shape)
     else:
         contents = tuple(_plain(tensor).clone() if _is_foreign(tensor) else None for tensor in tensors)
         entry = _Entry(versions, tuple(TensorWeakRef(tensor) for tensor in others), contents, {})
     with torch.inference_mode(False):  # training may need later what an evaluation has grouped
-        topology = build()
+        topology = build() if found is None else again(found)
     with _lock:
-        if len(entry.topologies) >= _MOST_SHAPES:
+        if shape not in entry.topologies and len(entry.topologies) >= _MOST_SHAPES:
             entry.topologies.clear()
         entry.topologies[shape] = topology
         _entries[first] = entry

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from sage_attention.errors import ArgumentError
-from sage_attention.torch import _interim as ops
+from sage_attention.torch import ops
 from torch import Tensor
 
-from .adjacency import Adjacency, Unified, csc_to_edge_index, is_sparse, sparse_like, unify
+from .adjacency import Adjacency, Unified, csc_to_edge_index, grouped_by_source, is_sparse, sparse_like, unify
 from .cache import Topology, remembered
 
 if TYPE_CHECKING:
-    from sage_attention.torch._interim import Csc
+    from sage_attention.torch.ops import Csc
 
 __all__ = ["Edges", "SelfLoops", "check_fill_value", "gather"]
 
@@ -169,8 +169,11 @@ def _topology(unified: Unified, num_sources: int, num_targets: int, self_loops: 
         full = _with_loops(plain, kept, self_loops.num_nodes)
         return Topology(ops.csc(full, num_sources, num_targets), kept, self_loops.num_nodes)
 
+    def again(topology: Topology) -> Topology:
+        return topology._replace(csc=grouped_by_source(topology.csc, num_sources))
+
     num_loops = None if self_loops is None else self_loops.num_nodes
-    return remembered(unified.identity, (num_sources, num_targets, num_loops), build)
+    return remembered(unified.identity, (num_sources, num_targets, num_loops), build, again)
 
 
 def _with_loops(edge_index: Tensor, kept: Tensor | None, num_loops: int) -> Tensor:
@@ -189,7 +192,9 @@ def _features(
         raise ArgumentError(
             "edge_attr", f"shape [{num_edges}, edge_dim], one row per edge", list(edge_attr.shape)
         )
-    edge_attr = (edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr).to(dtype)
+    edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
+    if not (edge_attr.dtype == torch.float32 and dtype in (torch.float16, torch.bfloat16)):
+        edge_attr = edge_attr.to(dtype)  # under autocast the values are narrow and the features need not be
     if self_loops is None:
         return edge_attr
     if topology.kept is not None:

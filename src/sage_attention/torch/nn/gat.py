@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.nn import Parameter, functional
-
 import torch
 from sage_attention.errors import ArgumentError
-from sage_attention.torch import _interim as ops
+from sage_attention.torch import ops
 from torch import Tensor
+from torch.nn import Parameter, functional
 
 from .edges import SelfLoops, check_fill_value
-from .layer import AttentionLayer, Channels, Features, Output, widened
+from .layer import AttentionLayer, Channels, Features, Output
 from .linear import Linear, glorot_, matrix
 
 if TYPE_CHECKING:
@@ -152,24 +151,21 @@ class GATConv(AttentionLayer):
         if features is not None:
             edge_weight = self._edge_weight(features)
 
-        wide, source, target, features, edge_weight = widened(
-            values, source_logits, target_logits, features, edge_weight
-        )
         out, weights = ops.gat_attention(
             edges.csc,
-            wide,
-            source,
-            target,
+            values,
+            source_logits,
+            target_logits,
             edge_features=features,
             edge_weight=edge_weight,
             negative_slope=self.negative_slope,
             dropout=self._dropout_now(),
             return_weights=bool(return_attention_weights),
         )
-        out = self._merge_heads(out.to(values.dtype))
+        out = self._merge_heads(out)
         out = out if res is None else out + res
         out = out if self.bias is None else out + self.bias.to(out.dtype)
-        return out if weights is None else (out, edges.with_weights(weights.to(values.dtype)))
+        return out if weights is None else (out, edges.with_weights(weights))
 
     def _check_size(
         self, size: tuple[int, int] | None, num_sources: int, num_targets: int | None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.nn import Parameter
-
 import torch
 from sage_attention.errors import ArgumentError
-from sage_attention.torch import _interim as ops
+from sage_attention.torch import ops
 from torch import Tensor
+from torch.nn import Parameter
 
 from .edges import SelfLoops, check_fill_value
-from .layer import AttentionLayer, Channels, Features, Output, widened
+from .layer import AttentionLayer, Channels, Features, Output
 from .linear import Linear, glorot_, matrix
 
 if TYPE_CHECKING:
@@ -137,21 +136,18 @@ class GATv2Conv(AttentionLayer):
                 raise ArgumentError("edge_attr", "none, as the layer has no edge_dim", list(features.shape))
             edge_weight = matrix(self.lin_edge, features.size(1), features)
 
-        wide, wide_queries, attention, features, edge_weight = widened(
-            values, queries, self.att[0], features, edge_weight
-        )
         out, weights = ops.gatv2_attention(
             edges.csc,
-            wide,
-            wide_queries,
-            attention,
+            values,
+            queries,
+            self.att[0],
             edge_features=features,
             edge_weight=edge_weight,
             negative_slope=self.negative_slope,
             dropout=self._dropout_now(),
             return_weights=bool(return_attention_weights),
         )
-        out = self._merge_heads(out.to(values.dtype))
+        out = self._merge_heads(out)
         out = out if res is None else out + res
         out = out if self.bias is None else out + self.bias.to(out.dtype)
-        return out if weights is None else (out, edges.with_weights(weights.to(values.dtype)))
+        return out if weights is None else (out, edges.with_weights(weights))

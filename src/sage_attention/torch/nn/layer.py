@@ -14,7 +14,7 @@ from .edges import Edges, SelfLoops, gather
 if TYPE_CHECKING:
     from .adjacency import Adjacency
 
-__all__ = ["AttentionLayer", "Channels", "Features", "Output", "widened"]
+__all__ = ["AttentionLayer", "Channels", "Features", "Output"]
 
 Channels = Union[int, "tuple[int, int]"]
 Features = Union[Tensor, "tuple[Tensor, Tensor | None]"]
@@ -58,8 +58,8 @@ class AttentionLayer(torch.nn.Module):
             raise ArgumentError("in_channels", "a size, or those of sources and targets", in_channels)
         if out_channels < 1 or heads < 1:
             raise ArgumentError("out_channels, heads", "at least 1", (out_channels, heads))
-        if not 0.0 <= dropout <= 1.0:
-            raise ArgumentError("dropout", "a chance from 0 to 1", dropout)
+        if not 0.0 <= dropout < 1.0:
+            raise ArgumentError("dropout", "a chance of at least 0 and less than 1", dropout)
         if str(aggr) not in ("add", "sum", "SumAggregation()"):
             raise ArgumentError("aggr", f"'add': {name} sums what the weights select", aggr)
         if flow != "source_to_target":
@@ -122,21 +122,3 @@ class AttentionLayer(torch.nn.Module):
         if width is not None and self.edge_dim is not None and self.edge_dim not in (-1, 0, width):
             raise ArgumentError("edge_attr", f"{self.edge_dim} columns (edge_dim)", width)
         return edges
-
-
-def widened(tensor: Tensor, *others: Tensor | None) -> tuple[Tensor, ...]:
-    """Tensors in the type that attention is computed in: the first one's, float32 if that is a half type.
-
-    Args:
-        tensor: Decides the type.
-        others: May have any other float type, as under autocast; None stays None.
-
-    Returns:
-        All of them.
-
-    Example:
-        >>> [t.dtype for t in widened(torch.ones(1).half(), torch.ones(1))]
-        [torch.float32, torch.float32]
-    """
-    dtype = torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype
-    return tuple(other if other is None else other.to(dtype) for other in (tensor, *others))  # type: ignore[misc]

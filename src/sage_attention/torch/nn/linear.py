@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch.nn import Parameter, UninitializedParameter, functional
-
 import torch
 from sage_attention.errors import ArgumentError
 from torch import Tensor
+from torch.nn import Parameter, UninitializedParameter, functional
 
 __all__ = ["Linear", "glorot_", "is_lazy", "matrix"]
 
@@ -144,6 +143,10 @@ def is_lazy(linear: torch.nn.Module) -> bool:
 
     Args:
         linear: The module.
+
+    Example:
+        >>> is_lazy(Linear(-1, 4))
+        True
     """
     return isinstance(getattr(linear, "weight", None), UninitializedParameter)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sage_attention.errors import ArgumentError
-from sage_attention.torch import _interim as ops
+from sage_attention.torch import ops
 from torch import Tensor
 
-from .layer import AttentionLayer, Channels, Features, Output, widened
+from .layer import AttentionLayer, Channels, Features, Output
 from .linear import Linear, matrix
 
 if TYPE_CHECKING:
@@ -123,7 +123,6 @@ class TransformerConv(AttentionLayer):
                 out = beta * own + (1 - beta) * out
         if weights is None:
             return out
-        weights = weights.to(value.dtype)
         # A sparse adjacency comes back as it was given, without the weights in it, as in PyG.
         shown = edge_index if isinstance(edge_index, Tensor) else edges.with_weights(weights)[0]
         return out, (shown, weights)
@@ -138,16 +137,13 @@ class TransformerConv(AttentionLayer):
             assert weight is not None  # noqa: S101  # an identity was given
             by_head = weight.view(self.heads, self.out_channels, weight.size(1))
             edge_queries = torch.einsum("nhc,hcd->nhd", query, by_head.to(query.dtype))
-        wide, wide_query, wide_key, features, edge_queries = widened(
-            value, query, key, features, edge_queries
-        )
         dropout, scale = self._dropout_now(), 1.0 / math.sqrt(self.out_channels)
         before = wants_weights and raw is None
         out, edge_out, weights = ops.dot_attention(
             edges.csc,
-            wide_query,
-            wide_key,
-            wide,
+            query,
+            key,
+            value,
             edge_features=features,
             edge_queries=edge_queries,
             scale=scale,
@@ -163,10 +159,8 @@ class TransformerConv(AttentionLayer):
             if wants_weights and dropout > 0:
                 # Those at hand are after dropout, as the sum needs them.
                 csc = edges.csc
-                weights = ops.dot_attention(
-                    csc, wide_query, wide_key, wide, scale=scale, return_weights=True
-                )[2]
-        return out.to(value.dtype), weights if wants_weights else None
+                weights = ops.dot_attention(csc, query, key, value, scale=scale, return_weights=True)[2]
+        return out, weights if wants_weights else None
 
     def _sum_of_raw(self, edges: Edges, raw: Tensor, weights: Tensor) -> Tensor:
         """[R, H, C] the weighted sum of edge features that have the shape of values."""
