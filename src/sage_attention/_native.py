@@ -334,3 +334,8 @@ def set_cpu_level(level: str) -> None:
         NativeError: This machine cannot run it.
     """
     check(library().sage_attention_set_cpu_level(level.encode()))
+
+
+def default_num_threads() -> int:
+    """Number of cores that ``num_threads=0`` stands for."""
+    return int(library().sage_attention_default_num_threads())

@@ -1,0 +1,328 @@
+"""Applies a saved node classifier with NumPy alone: no torch, no sampling, every in-edge attended.
+
+The trainer evaluates through the same code, so what it reports is what a saved model gives.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._native import default_num_threads
+from .attention import aggregate, gat_attention
+from .errors import ArgumentError, DataError, MissingDependencyError
+from .graph import Graph
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+__all__ = ["ModelConfig", "NodeClassifier", "load_model", "with_self_loops"]
+
+CONFIG_FILE = "config.json"
+MODEL_FILE = "model.safetensors"
+_FORMAT = 1
+_BLOCK_ROWS = 4096  # of a dense projection: fixed, so that results do not depend on the number of threads
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a node classifier is, apart from its weights. It is what ``config.json`` holds.
+
+    Attributes:
+        num_features: F, columns of the feature matrix.
+        class_names: The K classes.
+        hidden: Channels per head of all layers but the last.
+        heads: Heads of all layers but the last.
+        output_heads: Heads of the last layer, whose mean is taken.
+        layers: Number of layers.
+        negative_slope: Of the LeakyReLU in the scores.
+        normalize: ``"none"``, or ``"row"``: each feature row is divided by its sum.
+        undirected: Whether edges were taken in both directions; the default when the model is applied.
+        features: ``"given"``, or ``"degree"`` where there were none and the model reads in-degrees.
+    """
+
+    num_features: int
+    class_names: list[str] = field(default_factory=list)
+    hidden: int = 8
+    heads: int = 8
+    output_heads: int = 1
+    layers: int = 2
+    negative_slope: float = 0.2
+    normalize: str = "none"
+    undirected: bool = False
+    features: str = "given"
+
+    def layer_sizes(self) -> list[tuple[int, int, int]]:
+        """(input columns, heads, channels per head) of each layer."""
+        sizes = []
+        columns = self.num_features
+        for layer in range(self.layers):
+            last = layer == self.layers - 1
+            heads, channels = (self.output_heads, len(self.class_names)) if last else (self.heads, self.hidden)
+            sizes.append((columns, heads, channels))
+            columns = heads * channels
+        return sizes
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``config.json`` holds it."""
+        return {"format": _FORMAT, "model": "gat", **asdict(self)}
+
+    @classmethod
+    def from_json(cls, path: Path, text: str) -> ModelConfig:
+        """Reads ``config.json``.
+
+        Raises:
+            DataError: It is no JSON object, from another version, or lacks something.
+        """
+        try:
+            value = json.loads(text)
+            if value["format"] != _FORMAT:
+                raise DataError(path, f"format {_FORMAT}", value["format"], hint="it is from another version")
+            config = cls(**{f.name: value[f.name] for f in fields(cls)})
+            config.layer_sizes()
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(path, "the config.json of a trained model", f"{type(error).__name__}: {error}") from error
+        return config
+
+
+def with_self_loops(graph: Graph) -> Graph:
+    """The graph with exactly one self loop per node, the last of its in-edges, as PyG's GATConv makes it.
+
+    Args:
+        graph: Sources and targets are the same nodes.
+
+    Example:
+        >>> with_self_loops(Graph([0, 1, 1], [1])).to_edge_index()
+        array([[1, 0, 1],
+               [0, 0, 1]])
+    """
+    graph.require_square("graph")
+    targets = np.repeat(np.arange(graph.num_targets, dtype=graph.indices.dtype), graph.in_degrees)
+    others = targets != graph.indices
+    nodes = np.arange(graph.num_targets, dtype=graph.indices.dtype)
+    edges = np.stack([np.r_[graph.indices[others], nodes], np.r_[targets[others], nodes]])
+    sorted_graph = Graph.from_edge_index(edges, graph.num_targets)
+    return Graph.from_trusted(sorted_graph.indptr, sorted_graph.indices, sorted_graph.num_sources)
+
+
+def degree_features(graph: Graph, num_features: int) -> Floats:
+    """One-hot rows of the (binary) order of magnitude of each node's in-degree: features where there are none.
+
+    Args:
+        graph: N targets.
+        num_features: F; larger degrees share the last column.
+
+    Returns:
+        float32 [N, F].
+    """
+    order = np.minimum(np.frexp(graph.in_degrees.astype(np.float64))[1], num_features - 1)
+    return np.eye(num_features, dtype=np.float32)[order]
+
+
+def is_sparse(features: Any) -> bool:
+    """Whether it is a SciPy CSR matrix or array."""
+    return all(hasattr(features, name) for name in ("indptr", "indices", "data"))
+
+
+def normalized(features: Any, how: str) -> Any:
+    """float32 features, divided by their row sums with ``how="row"``; sparse ones stay sparse."""
+    if how == "none":
+        return features
+    sums = np.asarray(features.sum(axis=1), dtype=np.float32).reshape(-1)
+    factors = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums != 0)
+    if is_sparse(features):
+        result = features.copy()
+        result.data = features.data * np.repeat(factors, np.diff(features.indptr))
+        return result
+    return features * factors[:, None]
+
+
+def feature_graph(features: Any) -> Graph:
+    """A sparse feature matrix as a graph from its columns to its rows, whose edge values are its entries."""
+    return Graph.from_trusted(
+        np.ascontiguousarray(features.indptr, dtype=np.int64),
+        np.ascontiguousarray(features.indices, dtype=np.int32),
+        int(features.shape[1]),
+    )
+
+
+def project(features: Any, weight: Floats, num_threads: int = 0) -> Floats:
+    """``features @ weight.T``, the same to the last bit for any number of threads.
+
+    Args:
+        features: float32 [N, F], dense or SciPy CSR.
+        weight: float32 [W, F].
+        num_threads: 0 is one per core.
+
+    Returns:
+        float32 [N, W].
+    """
+    transposed = np.ascontiguousarray(weight.T)
+    if is_sparse(features):
+        data = np.ascontiguousarray(features.data, dtype=np.float32)
+        return aggregate(feature_graph(features), transposed, data, num_threads=num_threads).astype(
+            np.float32, copy=False
+        )
+    out = np.empty((features.shape[0], weight.shape[0]), np.float32)
+
+    def block(start: int) -> None:
+        stop = start + _BLOCK_ROWS
+        np.matmul(features[start:stop], transposed, out=out[start:stop])
+
+    starts = range(0, features.shape[0], _BLOCK_ROWS)
+    workers = num_threads or default_num_threads()
+    if workers == 1 or len(starts) < 2:
+        for start in starts:
+            block(start)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(block, starts))
+    return out
+
+
+class NodeClassifier:
+    """A trained stack of graph attention layers (GAT, Veličković et al. 2018) with its weights.
+
+    Args:
+        config: What the model is.
+        tensors: The weights by name, as PyG names those of its ``GAT``: ``convs.0.lin.weight`` [H*C, F],
+            ``convs.0.att_src`` and ``convs.0.att_dst`` [1, H, C], ``convs.0.bias``, and so on; float32.
+
+    Raises:
+        ArgumentError: A weight is missing or of the wrong shape.
+
+    Example:
+        >>> model = load_model("out")  # doctest: +SKIP
+        >>> probabilities = model.predict_proba(graph, features)  # doctest: +SKIP
+    """
+
+    def __init__(self, config: ModelConfig, tensors: dict[str, Any]) -> None:
+        self.config = config
+        self.tensors: dict[str, Floats] = {}
+        for layer, (columns, heads, channels) in enumerate(config.layer_sizes()):
+            last = layer == config.layers - 1
+            shapes = {
+                "lin.weight": (heads * channels, columns),
+                "att_src": (1, heads, channels),
+                "att_dst": (1, heads, channels),
+                "bias": (channels if last else heads * channels,),
+            }
+            for name, shape in shapes.items():
+                name = f"convs.{layer}.{name}"
+                tensor = tensors.get(name)
+                if tensor is None or tuple(tensor.shape) != shape:
+                    got = "none" if tensor is None else f"shape {list(tensor.shape)}"
+                    raise ArgumentError(f"tensors[{name!r}]", f"shape {list(shape)}", got)
+                self.tensors[name] = np.ascontiguousarray(tensor, dtype=np.float32)
+
+    def forward(self, graph: Graph, features: Any = None, *, num_threads: int = 0) -> tuple[Floats, Floats]:
+        """Runs all layers over all nodes.
+
+        Args:
+            graph: N nodes; a self loop is put at each, in place of those that are there.
+            features: float32 [N, F], dense or SciPy CSR; None for a model that reads in-degrees.
+            num_threads: 0 is one per core.
+
+        Returns:
+            Logits float32 [N, K], and embeddings: the activations before the last layer, float32 [N, H*C] (with one
+            layer: the logits).
+
+        Raises:
+            ArgumentError: The features do not fit the model or the graph.
+        """
+        if self.config.features == "degree":
+            features = degree_features(graph, self.config.num_features)
+        shape = getattr(features, "shape", None)
+        if shape != (graph.num_nodes, self.config.num_features):
+            expected = f"a matrix of {graph.num_nodes} rows and {self.config.num_features} columns"
+            raise ArgumentError("features", expected, "none" if shape is None else f"shape {list(shape)}")
+        if not is_sparse(features):
+            features = np.asarray(features, dtype=np.float32)
+        x = normalized(features, self.config.normalize)
+        return self.forward_normalized(with_self_loops(graph), x, num_threads=num_threads)
+
+    def forward_normalized(self, looped: Graph, features: Any, *, num_threads: int = 0) -> tuple[Floats, Floats]:
+        """``forward`` for callers that keep ``with_self_loops(graph)`` and the normalised features."""
+        x = features
+        embeddings: Floats | None = None
+        for layer, (_, heads, channels) in enumerate(self.config.layer_sizes()):
+            weight, att_src, att_dst, bias = (
+                self.tensors[f"convs.{layer}.{name}"] for name in ("lin.weight", "att_src", "att_dst", "bias")
+            )
+            values = project(x, weight, num_threads).reshape(-1, heads, channels)
+            out = gat_attention(
+                looped,
+                values,
+                np.einsum("nhc,hc->nh", values, att_src[0]),
+                np.einsum("nhc,hc->nh", values, att_dst[0]),
+                negative_slope=self.config.negative_slope,
+                num_threads=num_threads,
+            )
+            if layer == self.config.layers - 1:
+                x = out.mean(axis=1) + bias
+            else:
+                x = out.reshape(len(out), -1) + bias
+                x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))  # ELU
+                embeddings = x
+        return x, x if embeddings is None else embeddings
+
+    def predict_proba(self, graph: Graph, features: Any = None, *, num_threads: int = 0) -> Floats:
+        """Class probabilities float32 [N, K] of all nodes; arguments as of ``forward``."""
+        return softmax(self.forward(graph, features, num_threads=num_threads)[0])
+
+    def embed(self, graph: Graph, features: Any = None, *, num_threads: int = 0) -> Floats:
+        """Embeddings of all nodes; arguments and result as of ``forward``."""
+        return self.forward(graph, features, num_threads=num_threads)[1]
+
+
+def softmax(logits: Floats) -> Floats:
+    """Rows of logits as probabilities that sum to 1."""
+    exponent = np.exp(logits - logits.max(axis=1, keepdims=True))
+    result: Floats = exponent / exponent.sum(axis=1, keepdims=True)
+    return result
+
+
+def load_model(folder: str | Path) -> NodeClassifier:
+    """Loads what ``sage-attention train`` saved. Nothing in the files is executed.
+
+    Args:
+        folder: The output folder: ``config.json`` and ``model.safetensors`` are read.
+
+    Raises:
+        DataError: A file is missing or damaged, or the two do not fit together.
+        MissingDependencyError: The package safetensors is not installed.
+
+    Example:
+        >>> load_model("no such folder")
+        Traceback (most recent call last):
+        sage_attention.errors.DataError: no such folder: expected the output folder of a training run, got no config.json
+    """
+    folder = Path(folder)
+    config_path, model_path = folder / CONFIG_FILE, folder / MODEL_FILE
+    for path in (config_path, model_path):
+        if not path.is_file():
+            raise DataError(folder, "the output folder of a training run", f"no {path.name}")
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise MissingDependencyError("safetensors", "loading a model", "apply") from error
+    try:
+        text = config_path.read_text(encoding="utf-8")
+        tensors = load_file(model_path)
+    except (OSError, SafetensorError, UnicodeDecodeError, ValueError) as error:
+        raise DataError(model_path, "a readable model", error, hint="train it anew, or copy the folder again") from error
+    config = ModelConfig.from_json(config_path, text)
+    try:
+        return NodeClassifier(config, tensors)
+    except ArgumentError as error:
+        raise DataError(model_path, "the weights config.json speaks of", error) from error

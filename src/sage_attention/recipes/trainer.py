@@ -1,0 +1,220 @@
+"""Trains a node classifier on sampled mini-batches, with early stopping on the validation nodes.
+
+An epoch is a pure function of the state before it and of (seed, epoch): interrupted and resumed runs end with the
+same model as unbroken ones, and so do runs with other numbers of threads.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable
+
+import numpy as np
+import torch
+
+from sage_attention.inference import NodeClassifier, softmax, with_self_loops
+from sage_attention.recipes.batches import BatchSource
+from sage_attention.recipes.model import TrainableClassifier
+from sage_attention.torch import library
+
+if TYPE_CHECKING:
+    from sage_attention.graph import Graph
+    from sage_attention.inference import ModelConfig
+    from sage_attention.recipes.node_dataset import NodeDataset
+    from sage_attention.recipes.progress import Progress
+
+__all__ = ["Trainer", "TrainingOptions", "TrainingState"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train.
+
+    Attributes:
+        epochs: Most epochs.
+        patience: Stop after so many epochs without a better validation result.
+        batch_size: Training nodes per step.
+        fan_outs: In-edges sampled per node and layer, the last layer's first; -1 takes all.
+        learning_rate: Of Adam.
+        weight_decay: Of Adam (an L2 penalty).
+        dropout: Chance that an input of a layer is set to zero.
+        attention_dropout: Chance that an attention weight is set to zero.
+        seed: What everything random starts from.
+        num_threads: Threads of the native kernels, at least 1.
+    """
+
+    epochs: int = 100
+    patience: int = 20
+    batch_size: int = 2048
+    fan_outs: tuple[int, ...] = (10, 10)
+    learning_rate: float = 0.01
+    weight_decay: float = 5e-4
+    dropout: float = 0.5
+    attention_dropout: float = 0.2
+    seed: int = 0
+    num_threads: int = 1
+
+
+@dataclass
+class TrainingState:
+    """Where training stands after a whole epoch: all that is needed to go on.
+
+    Attributes:
+        epoch: Epochs done.
+        history: One row per epoch: epoch, train_loss, val_loss, val_accuracy, seconds.
+        best_epoch: The epoch the best weights are from.
+        best_key: Validation accuracy and minus validation loss of it, to compare with.
+        model: The weights.
+        best: The best weights so far.
+        optimizer: Adam's moments and step by name.
+    """
+
+    epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = 0
+    best_key: tuple[float, float] = (-1.0, -float("inf"))
+    model: dict[str, torch.Tensor] = field(default_factory=dict)
+    best: dict[str, torch.Tensor] = field(default_factory=dict)
+    optimizer: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+class Trainer:
+    """Trains one model on one data set.
+
+    Args:
+        config: What the model is.
+        options: How to train.
+        data: The data set.
+        graph: Its edges, without self loops.
+        features: float32 [N, F], dense or SciPy CSR, normalised.
+    """
+
+    def __init__(
+        self, config: ModelConfig, options: TrainingOptions, data: NodeDataset, graph: Graph, features: Any
+    ) -> None:
+        self.config = config
+        self.options = options
+        self.data = data
+        self.graph = graph
+        self.looped = with_self_loops(graph)
+        self.features = features
+        torch.manual_seed(options.seed)
+        self.model = TrainableClassifier(config, options.dropout, options.attention_dropout)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
+        )
+        self.batches = BatchSource(
+            graph,
+            features,
+            data.labels,
+            data.train,
+            fan_outs=list(options.fan_outs),
+            batch_size=options.batch_size,
+            seed=options.seed,
+            num_threads=options.num_threads,
+        )
+        self.state = TrainingState(model=_copied(self.model.state_dict()), best=_copied(self.model.state_dict()))
+
+    def restore(self, state: TrainingState) -> None:
+        """Goes on from a saved state."""
+        self.state = state
+        self.model.load_state_dict(state.model)
+        for name, parameter in self.model.named_parameters():
+            self.optimizer.state[parameter] = {
+                key: state.optimizer[f"{name}.{key}"].clone() for key in ("step", "exp_avg", "exp_avg_sq")
+            }
+
+    def run(self, progress: Progress, after_epoch: Callable[[TrainingState], None] | None = None) -> TrainingState:
+        """Trains to the end. ``self.state`` is always that after the last whole epoch, also on Ctrl-C.
+
+        Args:
+            progress: Told of each batch and epoch.
+            after_epoch: Called with the state after each epoch.
+
+        Returns:
+            The last state.
+        """
+        library.set_num_threads(self.options.num_threads)
+        # torch's own sums depend on its number of threads; ours do not. One thread here keeps results the same.
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            while self.state.epoch < self.options.epochs and not self.stopped_early:
+                self._epoch(self.state.epoch + 1, progress)
+                if after_epoch is not None:
+                    after_epoch(self.state)
+        finally:
+            torch.set_num_threads(threads)
+            library.set_num_threads(None)
+        return self.state
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether patience has run out."""
+        return self.state.epoch - self.state.best_epoch >= self.options.patience
+
+    def classifier(self) -> NodeClassifier:
+        """The best model so far, as it is saved."""
+        return NodeClassifier(self.config, {name: tensor.numpy() for name, tensor in self.state.best.items()})
+
+    def _epoch(self, epoch: int, progress: Progress) -> None:
+        start = time.perf_counter()
+        self.model.train()
+        losses = []
+        for number, batch in enumerate(self.batches.epoch(epoch)):
+            torch.manual_seed(batch.seed & (2**63 - 1))
+            loss = torch.nn.functional.cross_entropy(self.model(batch), batch.labels)
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            losses.append(float(loss.detach()) * len(batch.labels))
+            progress.tick((number + 1) / len(self.batches))
+        val_loss, val_accuracy = self._validate()
+        row = {
+            "epoch": epoch,
+            "train_loss": float(np.sum(losses)) / len(self.data.train),
+            "val_loss": val_loss,
+            "val_accuracy": val_accuracy,
+            "seconds": time.perf_counter() - start,
+        }
+        self._commit(epoch, row)
+        progress.step(message=f"loss {row['train_loss']:.4f}  val loss {val_loss:.4f}  val accuracy {val_accuracy:.4f}")
+
+    def _validate(self) -> tuple[float, float]:
+        """Loss and accuracy on the validation nodes (the training nodes where there are none)."""
+        nodes = self.data.val if len(self.data.val) else self.data.train
+        model = NodeClassifier(self.config, self.model.arrays())
+        # The features are normalised already.
+        logits = model.forward_normalized(
+            self.looped, self.features, num_threads=self.options.num_threads
+        )[0][nodes]
+        labels = self.data.labels[nodes]
+        chosen = softmax(logits)[np.arange(len(nodes)), labels]
+        loss = float(-np.log(np.maximum(chosen, 1e-30)).mean())
+        return loss, float((logits.argmax(axis=1) == labels).mean())
+
+    def _commit(self, epoch: int, row: dict[str, float]) -> None:
+        """Makes the epoch part of the state, all at once, so that an interrupt cannot leave half of it."""
+        state = self.state
+        key = (row["val_accuracy"], -row["val_loss"])
+        better = key > state.best_key
+        model = _copied(self.model.state_dict())
+        moments = {
+            f"{name}.{key}": value.detach().clone()
+            for name, parameter in self.model.named_parameters()
+            for key, value in self.optimizer.state[parameter].items()
+        }
+        self.state = TrainingState(
+            epoch=epoch,
+            history=[*state.history, row],
+            best_epoch=epoch if better else state.best_epoch,
+            best_key=key if better else state.best_key,
+            model=model,
+            best=model if better else state.best,
+            optimizer=moments,
+        )
