@@ -10,7 +10,8 @@
 namespace sage {
 
 constexpr int kPoolBlocks = 8;  // two samples: the one in use and the one before
-constexpr size_t kPoolBytes = size_t{1} << 16;  // smaller blocks are the allocator's business
+constexpr size_t kSmallestBlock = size_t{1} << 16;  // what is smaller is the allocator's business
+constexpr size_t kLargestBlock = size_t{1} << 26;   // one huge sample shall not hold its memory for ever
 
 struct Block {
     void* data;
@@ -41,7 +42,7 @@ inline void block_pool_release(BlockPool* pool) {
 // A block of at least `bytes`: the smallest that fits, unless it is much too large, or a new one. pool may be null; data
 // is null if there is no memory.
 inline Block block_take(BlockPool* pool, size_t bytes) {
-    if (!pool || bytes < kPoolBytes) return Block{allocate(bytes), bytes};
+    if (!pool || bytes < kSmallestBlock || bytes > kLargestBlock) return Block{allocate(bytes), bytes};
     Block taken = {nullptr, 0};
     if (mutex_try_lock(&pool->mutex)) {
         Block* best = nullptr;
@@ -62,7 +63,8 @@ inline Block block_take(BlockPool* pool, size_t bytes) {
 
 // Keeps the block in place of the smallest one, or frees it.
 inline void block_give(BlockPool* pool, Block block) {
-    if (pool && block.data && block.bytes >= kPoolBytes && mutex_try_lock(&pool->mutex)) {
+    const bool fits = block.bytes >= kSmallestBlock && block.bytes <= kLargestBlock;
+    if (pool && fits && mutex_try_lock(&pool->mutex)) {
         Block* smallest = &pool->blocks[0];
         for (Block& kept : pool->blocks) {
             if (kept.bytes < smallest->bytes) smallest = &kept;

@@ -190,6 +190,14 @@ struct HopSampler {
         }
     }
 
+    // Row scratch of one huge sample shall not be held for ever either.
+    void trim() {
+        if (workspace.num_rows * static_cast<int64_t>(sizeof(Row)) <= static_cast<int64_t>(kLargestBlock)) return;
+        deallocate(workspace.rows);
+        workspace.rows = nullptr;
+        workspace.num_rows = 0;
+    }
+
     int32_t add_hop(int64_t hop, const PickRule& rule) {
         const int64_t begin = sample.num_expanded, end = sample.num_nodes, num_rows = end - begin;
         if (!owned.grow(owned.indptr, &sample.indptr, begin + 1, end + 1)) return out_of_memory();
@@ -224,8 +232,8 @@ struct HopSampler {
         if (!renew(&workspace.done, &workspace.num_done, num_chunks)) return out_of_memory();
         memset(workspace.done, 0, static_cast<size_t>(num_chunks) * sizeof(int64_t));
         Fault fault;
-        const Hop<Index> picker{graph,  indices,        rule,           sample.nodes + begin, workspace.rows,
-                                indptr, sample.sources, sample.edge_ids, &fault};
+        const auto picker = make_hop(graph, indices, rule, sample.nodes + begin, workspace.rows, indptr, sample.sources,
+                                     sample.edge_ids, &fault);
         Relabelling<Table> relabelling{table,          indptr,         num_rows,     chunk_rows,      num_chunks,
                                        workspace.done, sample.sources, sample.nodes, sample.num_nodes};
         mutex_init(&relabelling.mutex);
@@ -258,6 +266,7 @@ int32_t sample_hops(const sage_attention_graph& graph, sage_attention_workspace&
     for (int64_t hop = 0; hop < num_hops; ++hop) {
         SAGE_TRY(sampler.add_hop(hop, PickRule{seed, fan_outs[hop], static_cast<uint32_t>(hop), replace}));
     }
+    sampler.trim();
     return SAGE_ATTENTION_OK;
 }
 
@@ -295,7 +304,7 @@ extern "C" int32_t sage_attention_sample_one_hop(const sage_attention_graph* gra
     Fault fault;
     const int64_t chunk_rows = rows_per_chunk(num_nodes, num_picks);
     with_index_type(*graph, [&](const auto* indices) {
-        const Hop picker{*graph, indices, rule, nodes, rows, out_indptr, out_sources, out_edge_ids, &fault};
+        const auto picker = make_hop(*graph, indices, rule, nodes, rows, out_indptr, out_sources, out_edge_ids, &fault);
         parallel_for(num_picks < kParallelPicks ? 1 : num_threads, (num_nodes + chunk_rows - 1) / chunk_rows,
                      [&](int64_t chunk, int32_t) {
                          picker.run(chunk * chunk_rows, min(num_nodes, (chunk + 1) * chunk_rows));

@@ -151,6 +151,12 @@ struct Hop {
     }
 };
 
+template <class Index>
+Hop<Index> make_hop(const sage_attention_graph& graph, const Index* indices, const PickRule& rule, const int64_t* nodes,
+                    const Row* rows, const int64_t* indptr, int64_t* sources, int64_t* positions, Fault* fault) {
+    return Hop<Index>{graph, indices, rule, nodes, rows, indptr, sources, positions, fault};
+}
+
 // Rows a chunk, for about kChunkPicks picks each.
 inline int64_t rows_per_chunk(int64_t num_rows, int64_t num_picks) {
     const int64_t per_row = max<int64_t>(1, num_picks / max<int64_t>(1, num_rows));

@@ -119,7 +119,7 @@ def sample_one_hop(
         array([0, 0, 1, 2])
     """
     topology = _graph_argument(graph)
-    targets = _nodes("nodes", nodes, graph.num_targets)
+    targets = _nodes("nodes", nodes)
     rule = _native.Sampling(
         unsigned_seed(seed),
         _fan_out("fan_out", fan_out),
@@ -185,7 +185,7 @@ def sample_neighbours(
     """
     topology = _graph_argument(graph)
     graph.require_square("graph")
-    roots = _nodes("seeds", seeds, graph.num_targets)
+    roots = _nodes("seeds", seeds)
     counts = _fan_outs(fan_outs)
     key = unsigned_seed(seed)
     flag = _flag("replace", replace)
@@ -208,9 +208,9 @@ def sample_neighbours(
             threads,
             ctypes.byref(pointer),
         )
-    _native.check(status)
     if workspace is None:
         idle.append(used)
+    _native.check(status)
     return adopt(pointer, graph.edge_ids)
 
 
@@ -227,13 +227,9 @@ def _graph_argument(graph: Any) -> _native.GraphArgument:
     return graph._argument()  # noqa: SLF001
 
 
-def _nodes(name: str, nodes: Any, num_targets: int) -> NDArray[np.int64]:
-    ids = integers(name, nodes, (None,)).astype(np.int64, copy=False)
-    if len(ids):
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= num_targets:
-            raise ArgumentError(name, f"values in [0, {num_targets})", low if low < 0 else high)
-    return ids
+def _nodes(name: str, nodes: Any) -> NDArray[np.int64]:
+    # The core checks their range where it reads them.
+    return integers(name, nodes, (None,)).astype(np.int64, copy=False)
 
 
 def _flag(name: str, value: Any) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import weakref
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["SampledSubgraph", "adopt"]
+
+_INT64 = np.dtype(np.int64).str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,7 +150,7 @@ class _Memory:
         self._owner = owner
         self.__array_interface__ = {
             "shape": (count,),
-            "typestr": np.dtype(np.int64).str,
+            "typestr": _INT64,
             "data": (start or 0, True),
             "version": 3,
         }
@@ -171,7 +175,11 @@ def adopt(pointer: Any, graph_edge_ids: NDArray[np.int64] | None) -> SampledSubg
         view(sample.indptr, sample.num_expanded + 1),
         view(sample.sources, sample.num_edges),
         view(sample.edge_ids, sample.num_edges),
-        tuple(view(sample.num_sampled_nodes, hops + 1).tolist()),
-        tuple(view(sample.num_sampled_edges, hops).tolist()),
+        _numbers(sample.num_sampled_nodes, hops + 1),
+        _numbers(sample.num_sampled_edges, hops),
         graph_edge_ids,
     )
+
+
+def _numbers(start: int, count: int) -> tuple[int, ...]:
+    return tuple(array("q", ctypes.string_at(start, 8 * count)))
