@@ -1,0 +1,333 @@
+"""``sage-attention``: the command line. A command's module is imported only when it is asked for.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Callable
+
+from . import __version__
+from .errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
+
+__all__ = ["main"]
+
+_NOT_THE_OTHER = "Attention over sampled neighbours of large graphs. (Not sageattention, the quantised attention kernels.)"
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+_positive.__name__ = "positive integer"
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**63:
+        raise ValueError
+    return value
+
+
+_seed.__name__ = "seed"
+
+
+def _fan_outs(text: str) -> tuple[int, ...]:
+    values = tuple(int(part) for part in text.split(","))
+    if not values or any(value == 0 or value < -1 for value in values):
+        raise ValueError
+    return values
+
+
+_fan_outs.__name__ = "fan-out list"
+
+
+def _split(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+_split.__name__ = "list of fractions"
+
+
+def _chance(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError
+    return value
+
+
+_chance.__name__ = "chance in [0, 1)"
+
+
+def _rate(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e6:
+        raise ValueError
+    return value
+
+
+_rate.__name__ = "rate"
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_argument_group("model")
+    model.add_argument("--layers", type=_positive, default=2, help="attention layers (default: 2)")
+    model.add_argument("--hidden", type=_positive, default=8, help="channels per head (default: 8)")
+    model.add_argument("--heads", type=_positive, default=8, help="heads (default: 8)")
+    model.add_argument("--output-heads", type=_positive, default=1, help="heads of the last layer (default: 1)")
+    model.add_argument("--normalize", choices=("none", "row"), default="none", help="divide feature rows by their sum")
+    training = parser.add_argument_group("training")
+    training.add_argument("--epochs", type=_positive, default=100, help="most epochs (default: 100)")
+    training.add_argument("--patience", type=_positive, default=20, help="epochs without progress (default: 20)")
+    training.add_argument("--batch-size", type=_positive, default=2048, help="nodes per step (default: 2048)")
+    training.add_argument(
+        "--fan-outs", type=_fan_outs, default=None, metavar="N,N",
+        help="neighbours sampled per node and layer, -1 all (default: 10 for each)",
+    )  # fmt: skip
+    training.add_argument("--learning-rate", type=_rate, default=0.01, help="of Adam (default: 0.01)")
+    training.add_argument("--weight-decay", type=_rate, default=5e-4, help="of Adam (default: 0.0005)")
+    training.add_argument("--dropout", type=_chance, default=0.5, help="of the layers' inputs (default: 0.5)")
+    training.add_argument("--attention-dropout", type=_chance, default=0.2, help="of the weights (default: 0.2)")
+    _add_run_options(training)
+
+
+def _add_run_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+    group.add_argument("--seed", type=_seed, default=0, help="everything random starts from it (default: 0)")
+    _add_threads(group)
+
+
+def _add_threads(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+    group.add_argument("--threads", type=_positive, default=None, help="default: one per core; never changes results")
+    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sage-attention", description=_NOT_THE_OTHER)
+    parser.add_argument("--version", action="version", version=f"sage-attention {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    train = commands.add_parser(
+        "train",
+        help="train a node classifier on your graph",
+        description="Trains a graph attention network on sampled neighbours and writes the model, predictions, "
+        "embeddings, metrics and a report.",
+    )
+    data = train.add_argument_group("data")
+    data.add_argument("--edges", help="CSV, TSV, Parquet, NPY or NPZ: source, target")
+    data.add_argument("--features", help="CSV, Parquet, NPY, SciPy NPZ, or JSON of id -> active indices")
+    data.add_argument("--labels", help="CSV, Parquet or NPY: node, label[, split]")
+    data.add_argument("--data", metavar="NPZ", help="one NPZ with edge_index, x (or x_indptr ...), y, train_idx ...")
+    data.add_argument("--undirected", action="store_true", help="take every edge in both directions")
+    data.add_argument(
+        "--split", type=_split, default=(0.6, 0.2, 0.2), metavar="A,B,C",
+        help="fractions for training, validation and test, by --seed (default: 0.6,0.2,0.2)",
+    )  # fmt: skip
+    train.add_argument("--out", required=True, metavar="FOLDER", help="where everything is written")
+    train.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
+    _add_model_options(train)
+    train.set_defaults(run=_train)
+
+    for name, text, run in (
+        ("predict", "apply a trained model: class and probability of every node", _predict),
+        ("embed", "apply a trained model: an embedding of every node", _embed),
+    ):
+        apply = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ". Needs no torch.")
+        apply.add_argument("--model", required=True, metavar="FOLDER", help="output folder of sage-attention train")
+        apply.add_argument("--edges", required=True, help="as for train")
+        apply.add_argument("--features", help="as for train")
+        apply.add_argument(
+            "--undirected", action=argparse.BooleanOptionalAction, default=None, help="default: as in training"
+        )
+        apply.add_argument("--out", required=True, metavar="FILE", help="Parquet" if name == "predict" else "NPY")
+        _add_threads(apply)
+        apply.set_defaults(run=run)
+
+    demo = commands.add_parser(
+        "demo",
+        help="train on a generated social network, in under two minutes",
+        description="Generates a social network of 50,000 members, learns to recover their communities, and writes "
+        "everything that train writes.",
+    )
+    demo.add_argument("--out", default="sage-attention-demo", metavar="FOLDER", help="default: sage-attention-demo")
+    demo.add_argument("--members", type=_positive, default=50_000, help="default: 50000")
+    _add_run_options(demo)
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _threads(arguments: argparse.Namespace) -> int:
+    if arguments.threads is not None:
+        return int(arguments.threads)
+    from ._native import default_num_threads
+
+    return default_num_threads()
+
+
+def _need_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError("torch", "training", "train") from error
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    _need_torch()
+    from .recipes.dataset import load_dataset, load_npz_dataset
+
+    files = [f for f in (arguments.data, arguments.edges, arguments.features, arguments.labels) if f is not None]
+    if arguments.data is not None:
+        if len(files) > 1:
+            raise ArgumentError("--data", "no --edges, --features or --labels beside it", "both")
+        data = load_npz_dataset(
+            arguments.data, undirected=arguments.undirected, split=arguments.split, seed=arguments.seed
+        )
+    else:
+        for name in ("edges", "labels"):
+            if getattr(arguments, name) is None:
+                raise ArgumentError(f"--{name}", "a file", "nothing", "see sage-attention train --help")
+        data = load_dataset(
+            arguments.edges, arguments.features, arguments.labels,
+            undirected=arguments.undirected, split=arguments.split, seed=arguments.seed,
+        )  # fmt: skip
+    sizes = {Path(file).name: os.path.getsize(file) for file in files}
+    return _run_training(arguments, data, Path(files[0]).stem, sizes)
+
+
+def _run_training(arguments: argparse.Namespace, data: object, title: str, sizes: dict[str, int]) -> int:
+    from .inference import ModelConfig
+    from .recipes.node import Interrupted, command_line, train_node_classifier
+    from .recipes.trainer import TrainingOptions
+
+    fan_outs = arguments.fan_outs or (10,) * arguments.layers
+    if len(fan_outs) != arguments.layers:
+        raise ArgumentError("--fan-outs", f"one number per layer ({arguments.layers})", len(fan_outs))
+    config = ModelConfig(
+        num_features=0,
+        hidden=arguments.hidden,
+        heads=arguments.heads,
+        output_heads=arguments.output_heads,
+        layers=arguments.layers,
+        normalize=arguments.normalize,
+        undirected=arguments.undirected,
+    )
+    options = TrainingOptions(
+        epochs=arguments.epochs,
+        patience=arguments.patience,
+        batch_size=arguments.batch_size,
+        fan_outs=fan_outs,
+        learning_rate=arguments.learning_rate,
+        weight_decay=arguments.weight_decay,
+        dropout=arguments.dropout,
+        attention_dropout=arguments.attention_dropout,
+        seed=arguments.seed,
+        num_threads=_threads(arguments),
+    )
+    try:
+        result = train_node_classifier(
+            data, arguments.out, config, options,  # type: ignore[arg-type]
+            title=title, command=command_line(), data_files=sizes, resume=arguments.resume, quiet=arguments.quiet,
+        )  # fmt: skip
+    except Interrupted as stop:
+        if stop.path is None:
+            print("interrupted before the first epoch was done; nothing was written", file=sys.stderr)
+        else:
+            print(
+                f"interrupted after epoch {stop.epoch}; go on with the same command and --resume ({stop.path})",
+                file=sys.stderr,
+            )
+        return 130
+    if not arguments.quiet:
+        _tell(result.folder, result.metrics)
+    return 0
+
+
+def _tell(folder: Path, metrics: dict[str, object]) -> None:
+    accuracy = metrics["test_accuracy"]
+    if isinstance(accuracy, float):
+        print(f"test accuracy {accuracy:.4f}")
+    print(f"report: {folder / 'report.html'}")
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    _need_torch()
+    from .recipes.node_dataset import NodeDataset
+    from .recipes.split import stratified_split
+    from .recipes.synthetic import social_network
+
+    import numpy as np
+
+    network = social_network(arguments.members, seed=arguments.seed)
+    train, val, test = stratified_split(network.labels, (0.6, 0.2, 0.2), arguments.seed)
+    data = NodeDataset(
+        np.arange(len(network.labels)), network.edge_index, network.features, network.labels,
+        list(network.class_names), train, val, test,
+    )  # fmt: skip
+    if not arguments.quiet:
+        print(
+            f"a social network of {data.num_nodes:,} members and {data.num_edges:,} ties; "
+            f"{len(train):,} members' communities are known, the others' are to be found"
+        )
+    defaults = _parser().parse_args(["train", "--out", arguments.out])
+    for name, value in vars(arguments).items():
+        setattr(defaults, name, value)
+    defaults.epochs, defaults.patience, defaults.dropout = 30, 6, 0.2
+    return _run_training(defaults, data, "A social network and its communities", {})
+
+
+def _apply(arguments: argparse.Namespace, function: Callable[..., int]) -> int:
+    count = function(
+        arguments.model, arguments.edges, arguments.features, arguments.out,
+        undirected=arguments.undirected, num_threads=arguments.threads or 0,
+    )  # fmt: skip
+    if not arguments.quiet:
+        print(f"{count:,} nodes: {arguments.out}")
+    return 0
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    from .recipes.apply import predict
+
+    return _apply(arguments, predict)
+
+
+def _embed(arguments: argparse.Namespace) -> int:
+    from .recipes.apply import embed
+
+    return _apply(arguments, embed)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        argv: The words after the command's name; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except (DataError, ArgumentError, MissingDependencyError) as error:
+        print(f"sage-attention: {error}", file=sys.stderr)
+        return 2
+    except SageAttentionError as error:
+        print(f"sage-attention: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"sage-attention: not enough memory ({error}); try fewer --fan-outs or a smaller --batch-size", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

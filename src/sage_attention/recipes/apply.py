@@ -1,0 +1,83 @@
+"""Applies a saved model to a graph: what ``sage-attention predict`` and ``embed`` run. Torch is not needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sage_attention.errors import DataError
+from sage_attention.inference import load_model
+from sage_attention.recipes import output
+from sage_attention.recipes.dataset import load_dataset
+from sage_attention.recipes.features import read_features
+
+if TYPE_CHECKING:
+    from sage_attention.graph import Graph
+    from sage_attention.inference import NodeClassifier
+    from sage_attention.recipes.node_dataset import NodeDataset
+
+__all__ = ["embed", "predict"]
+
+
+def _load(
+    folder: str, edges: str, features: str | None, undirected: bool | None
+) -> tuple[NodeClassifier, NodeDataset, Graph]:
+    from sage_attention.graph import Graph
+
+    model = load_model(folder)
+    config = model.config
+    table = None
+    if config.features == "given":
+        if features is None:
+            raise DataError(None, "--features, as the model was trained with them", "none")
+        width = config.num_features if Path(features).suffix.lower() == ".json" else None
+        table = read_features(features, num_features=width)
+        if table.values.shape[1] != config.num_features:
+            raise DataError(
+                features, f"{config.num_features} features, as the model was trained with", table.values.shape[1]
+            )
+    data = load_dataset(edges, table, undirected=config.undirected if undirected is None else undirected)
+    kept = data.edge_index[0] != data.edge_index[1]
+    return model, data, Graph.from_edge_index(data.edge_index[:, kept], data.num_nodes)
+
+
+def predict(
+    folder: str, edges: str, features: str | None, out: str, *, undirected: bool | None = None, num_threads: int = 0
+) -> int:
+    """Writes class and probability of every node as Parquet.
+
+    Args:
+        folder: The output folder of a training run.
+        edges: A file of edges.
+        features: A file of features, None for a model that was trained without.
+        out: The file to write.
+        undirected: Take edges in both directions; None as in training.
+        num_threads: 0 is one per core.
+
+    Returns:
+        Number of nodes.
+
+    Raises:
+        DataError: A file is wrong or does not fit the model.
+        SageAttentionError: `out` cannot be written.
+    """
+    model, data, graph = _load(folder, edges, features, undirected)
+    probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
+    output.write_predictions_parquet(Path(out), data.node_ids, model.config.class_names, probabilities)
+    return data.num_nodes
+
+
+def embed(
+    folder: str, edges: str, features: str | None, out: str, *, undirected: bool | None = None, num_threads: int = 0
+) -> int:
+    """Writes the embeddings of all nodes, float32 [N, H*C], in the order of sorted node ids.
+
+    Arguments, result and errors are those of ``predict``; `out` is an NPY file, and the ids of its rows are written
+    beside it as ``<name>.ids.npy``.
+    """
+    model, data, graph = _load(folder, edges, features, undirected)
+    embeddings = model.embed(graph, data.features, num_threads=num_threads)
+    path = Path(out)
+    output.write_npy(path.with_name(path.stem + ".ids.npy"), data.node_ids)
+    output.write_npy(path, embeddings)
+    return data.num_nodes

@@ -1,0 +1,89 @@
+"""``checkpoint.safetensors``: an interrupted training run, ready to go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sage_attention.errors import DataError
+from sage_attention.recipes.output import write_safetensors
+from sage_attention.recipes.trainer import TrainingState
+
+__all__ = ["CHECKPOINT_FILE", "load_checkpoint", "save_checkpoint"]
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+_PARTS = ("model", "best", "optimizer")
+
+
+def save_checkpoint(folder: Path, state: TrainingState, run: dict[str, Any]) -> Path:
+    """Writes the state after the last whole epoch.
+
+    Args:
+        folder: The output folder.
+        state: What to save.
+        run: What the run depends on (model, options, data); resuming compares it.
+
+    Raises:
+        SageAttentionError: It cannot be written; the previous checkpoint is then still there.
+    """
+    tensors = {
+        f"{part}.{name}": tensor.numpy() for part in _PARTS for name, tensor in getattr(state, part).items()
+    }
+    about = {
+        "epoch": state.epoch,
+        "history": state.history,
+        "best_epoch": state.best_epoch,
+        "best_key": list(state.best_key),
+        "run": run,
+    }
+    path = folder / CHECKPOINT_FILE
+    write_safetensors(path, tensors, {"state": json.dumps(about)})
+    return path
+
+
+def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
+    """Reads the state of an interrupted run.
+
+    Args:
+        folder: The output folder.
+        run: What the run to be resumed depends on, as given to ``save_checkpoint``.
+
+    Raises:
+        DataError: There is none, it is damaged, or it is of a run with other settings or data.
+    """
+    path = folder / CHECKPOINT_FILE
+    if not path.is_file():
+        hint = "nothing was interrupted there: run without --resume"
+        raise DataError(folder, "the folder of an interrupted run", f"no {CHECKPOINT_FILE}", hint=hint)
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            about = json.loads(file.metadata()["state"])
+            parts: dict[str, dict[str, torch.Tensor]] = {part: {} for part in _PARTS}
+            for key in file.keys():  # noqa: SIM118 - this is no dict
+                part, _, name = key.partition(".")
+                parts[part][name] = torch.from_numpy(file.get_tensor(key).copy())
+        state = TrainingState(
+            epoch=int(about["epoch"]),
+            history=about["history"],
+            best_epoch=int(about["best_epoch"]),
+            best_key=(float(about["best_key"][0]), float(about["best_key"][1])),
+            **parts,
+        )
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        hint = "delete it and run without --resume"
+        raise DataError(path, "a whole checkpoint", f"{type(error).__name__}: {error}", hint=hint) from error
+    before = about["run"]
+    for name in sorted(set(before) | set(run)):
+        if before.get(name) != run.get(name):
+            raise DataError(
+                path,
+                f"the interrupted run's {name} ({before.get(name)})",
+                run.get(name),
+                hint="resume with the same settings and data, or run without --resume",
+            )
+    return state
