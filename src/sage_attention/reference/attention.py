@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .sampling import philox, sample_one_hop
+from .sampling import philox4x32, sample_one_hop
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["aggregate", "attention_backward", "attention_forward", "dropout_scales"]
 
+_MASK = 2**32 - 1
 _DROPOUT_HOP = 0x80000000
 
 
@@ -30,10 +31,11 @@ def dropout_scales(inputs: AttentionInputs, edges: NDArray[np.int64]) -> Array:
     if inputs.dropout == 0:
         return np.ones((len(edges), heads))
     threshold = int(inputs.dropout * 2**32)
+    key = (inputs.dropout_seed & _MASK, inputs.dropout_seed >> 32)
     scales = np.empty((len(edges), heads))
-    for k, edge in enumerate(edges):
+    for k, edge in enumerate(int(edge) for edge in edges):
         for h in range(heads):
-            word = philox(inputs.dropout_seed, _DROPOUT_HOP, int(edge), h // 4)[h % 4]
+            word = philox4x32((h // 4, _DROPOUT_HOP, edge & _MASK, edge >> 32), key)[h % 4]
             scales[k, h] = 0.0 if word < threshold else 1.0 / (1.0 - inputs.dropout)
     return scales
 
@@ -41,11 +43,20 @@ def dropout_scales(inputs: AttentionInputs, edges: NDArray[np.int64]) -> Array:
 def _attended(inputs: AttentionInputs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """indptr, sources and edge ids of the edges that are attended."""
     graph = inputs.graph
-    targets = np.arange(graph.num_targets) if inputs.targets is None else inputs.targets
-    indptr, sources, edges = sample_one_hop(
-        graph, targets, inputs.fan_out, seed=inputs.seed, hop=inputs.hop, replace=inputs.replace
+    targets = range(graph.num_targets) if inputs.targets is None else inputs.targets.tolist()
+    indptr, sources, positions = sample_one_hop(
+        graph.indptr.tolist(),
+        graph.indices.tolist(),
+        targets,
+        inputs.fan_out,
+        seed=inputs.seed,
+        hop=inputs.hop,
+        replace=inputs.replace,
     )
-    return np.asarray(indptr), np.asarray(sources), np.asarray(edges)
+    edges = np.asarray(positions, np.int64)
+    if graph.edge_ids is not None:
+        edges = graph.edge_ids[edges]
+    return np.asarray(indptr), np.asarray(sources, np.int64), edges
 
 
 def _double(value: Any) -> Any:
