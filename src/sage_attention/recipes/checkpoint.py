@@ -35,8 +35,6 @@ def save_checkpoint(folder: Path, state: TrainingState, run: dict[str, Any]) -> 
     about = {
         "epoch": state.epoch,
         "history": state.history,
-        "best_epoch": state.best_epoch,
-        "best_key": list(state.best_key),
         "run": run,
     }
     path = folder / CHECKPOINT_FILE
@@ -70,8 +68,6 @@ def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
         state = TrainingState(
             epoch=int(about["epoch"]),
             history=about["history"],
-            best_epoch=int(about["best_epoch"]),
-            best_key=(float(about["best_key"][0]), float(about["best_key"][1])),
             **parts,
         )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:

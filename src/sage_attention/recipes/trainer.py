@@ -63,8 +63,6 @@ class TrainingState:
     Attributes:
         epoch: Epochs done.
         history: One row per epoch: epoch, train_loss, val_loss, val_accuracy, seconds.
-        best_epoch: The epoch the best weights are from.
-        best_key: Validation accuracy and minus validation loss of it, to compare with.
         model: The weights.
         best: The best weights so far.
         optimizer: Adam's moments and step by name.
@@ -72,11 +70,27 @@ class TrainingState:
 
     epoch: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-    best_epoch: int = 0
-    best_key: tuple[float, float] = (-1.0, -float("inf"))
     model: dict[str, torch.Tensor] = field(default_factory=dict)
     best: dict[str, torch.Tensor] = field(default_factory=dict)
     optimizer: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch the best weights are from: the last whose validation accuracy and loss were both unbeaten."""
+        return self._last_unbeaten(all)
+
+    @property
+    def improved_epoch(self) -> int:
+        """The last epoch whose validation accuracy or loss was unbeaten; patience counts from it."""
+        return self._last_unbeaten(any)
+
+    def _last_unbeaten(self, required: Callable[[tuple[bool, bool]], bool]) -> int:
+        accuracy, loss, last = -1.0, float("inf"), 0
+        for row in self.history:
+            if required((row["val_accuracy"] >= accuracy, row["val_loss"] <= loss)):
+                last = int(row["epoch"])
+                accuracy, loss = max(accuracy, row["val_accuracy"]), min(loss, row["val_loss"])
+        return last
 
 
 def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -156,7 +170,7 @@ class Trainer:
     @property
     def stopped_early(self) -> bool:
         """Whether patience has run out."""
-        return self.state.epoch - self.state.best_epoch >= self.options.patience
+        return self.state.epoch - self.state.improved_epoch >= self.options.patience
 
     def classifier(self) -> NodeClassifier:
         """The best model so far, as it is saved."""
@@ -201,20 +215,13 @@ class Trainer:
     def _commit(self, epoch: int, row: dict[str, float]) -> None:
         """Makes the epoch part of the state, all at once, so that an interrupt cannot leave half of it."""
         state = self.state
-        key = (row["val_accuracy"], -row["val_loss"])
-        better = key > state.best_key
         model = _copied(self.model.state_dict())
         moments = {
             f"{name}.{key}": value.detach().clone()
             for name, parameter in self.model.named_parameters()
             for key, value in self.optimizer.state[parameter].items()
         }
-        self.state = TrainingState(
-            epoch=epoch,
-            history=[*state.history, row],
-            best_epoch=epoch if better else state.best_epoch,
-            best_key=key if better else state.best_key,
-            model=model,
-            best=model if better else state.best,
-            optimizer=moments,
-        )
+        after = TrainingState(epoch, [*state.history, row], model, state.best, moments)
+        if after.best_epoch == epoch:
+            after.best = model
+        self.state = after
