@@ -1,4 +1,4 @@
-"""Attention, written as the formulas are: one target after the other, every intermediate spelled out, in float64.
+"""Attention, written as the formulas are: target by target, every intermediate spelled out, in float64.
 
 Slow and independent of the native library, except that sampled edges come from ``reference.sampling``.
 Gradients follow from the chain rule by hand; the tests hold them against finite differences.
@@ -15,7 +15,7 @@ from .sampling import philox4x32, sample_one_hop
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..attention import AttentionInputs
+    from sage_attention.attention import AttentionInputs
 
     Array = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ def dropout_scales(inputs: AttentionInputs, edges: NDArray[np.int64]) -> Array:
 def _attended(inputs: AttentionInputs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """indptr, sources and edge ids of the edges that are attended."""
     graph = inputs.graph
-    targets = range(graph.num_targets) if inputs.targets is None else inputs.targets.tolist()
+    targets = range(graph.num_targets) if inputs.targets is None else np.asarray(inputs.targets).tolist()
     indptr, sources, positions = sample_one_hop(
         graph.indptr.tolist(),
         graph.indices.tolist(),
@@ -70,7 +70,7 @@ class _Row:
         self.sources, self.edges = sources, edges
         self.v = _double(inputs.values)[sources]  # [n, H, C]
         e = None if inputs.edge_features is None else _double(inputs.edge_features)[edges]  # [n, D]
-        self.e = e
+        self.e: Any = e
         heads, channels = inputs.heads, inputs.channels
         if inputs.score == "gat":
             z = _double(inputs.source_logits)[sources]  # [n, H]
@@ -104,7 +104,7 @@ class _Row:
 
 
 def attention_forward(inputs: AttentionInputs) -> dict[str, Any]:
-    """float64 `out` [R, H, C], `edge_out` [R, H, D] or None, and `weights` [E, H] (zeros where not attended)."""
+    """float64 `out` [R, H, C], `edge_out` [R, H, D] or None, `weights` [E, H] (0 where not attended)."""
     indptr, sources, edges = _attended(inputs)
     out = np.zeros((inputs.num_rows, inputs.heads, inputs.channels))
     with_edges = inputs.score == "dot" and inputs.edge_channels > 0
