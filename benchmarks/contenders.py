@@ -22,7 +22,6 @@ __all__ = [
     "compiled",
     "pair",
     "projected",
-    "pyg_layer",
     "train_step",
 ]
 
