@@ -92,9 +92,9 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         help="neighbours sampled per node and layer, -1 all (default: 10 for each)",
     )  # fmt: skip
     training.add_argument("--learning-rate", type=_rate, default=0.01, help="of Adam (default: 0.01)")
-    training.add_argument("--weight-decay", type=_rate, default=5e-4, help="of Adam (default: 0.0005)")
+    training.add_argument("--weight-decay", type=_rate, default=2e-4, help="of Adam (default: 0.0002)")
     training.add_argument("--dropout", type=_chance, default=0.5, help="of the layers' inputs (default: 0.5)")
-    training.add_argument("--attention-dropout", type=_chance, default=0.2, help="of the weights (default: 0.2)")
+    training.add_argument("--attention-dropout", type=_chance, default=0.0, help="of the weights (default: 0)")
     _add_run_options(training)
 
 

@@ -49,9 +49,9 @@ class TrainingOptions:
     batch_size: int = 2048
     fan_outs: tuple[int, ...] = (10, 10)
     learning_rate: float = 0.01
-    weight_decay: float = 5e-4
+    weight_decay: float = 2e-4
     dropout: float = 0.5
-    attention_dropout: float = 0.2
+    attention_dropout: float = 0.0
     seed: int = 0
     num_threads: int = 1
 
