@@ -1,0 +1,53 @@
+"""The examples in the docstrings and in the README run and print what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import sage_attention
+from sage_attention import MissingDependencyError
+
+README = Path(__file__).parents[1] / "README.md"
+OPTIONAL = {"networkx", "psutil", "pyarrow", "rich", "safetensors", "scipy", "torch", "torch_geometric"}
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(sage_attention.__path__, "sage_attention.", onerror=lambda _: None)
+    if not module.name.endswith("__main__")
+)
+
+
+def load(name):
+    """A module; the test is skipped where one of the optional packages it needs is missing."""
+    try:
+        return importlib.import_module(name)
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    except ModuleNotFoundError as error:
+        if error.name.partition(".")[0] not in OPTIONAL:
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name, tmp_path, monkeypatch):
+    module = load(name)
+    monkeypatch.chdir(tmp_path)  # examples may write files
+    report = []
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for test in doctest.DocTestFinder().find(module):
+        runner.run(test, out=report.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(report)
+
+
+def test_readme_examples():
+    load("torch_geometric")
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, str(README), "exec"), names)
+    assert names["out"].shape == (4, 2, 8)
