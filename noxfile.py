@@ -1,0 +1,119 @@
+"""Everything that checks, builds and measures: ``nox`` for the usual, ``nox -l`` for the list.
+
+Environments are kept and reused. ``nox --no-venv`` runs a session in the environment nox was started from, which
+must then hold what ``pip install ".[dev]"`` brings.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nox
+from nox.virtualenv import PassthroughEnv
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["lint", "core", "tests"]
+nox.options.reuse_venv = "yes"
+nox.options.error_on_external_run = True
+
+TORCH = "torch==2.13.0"
+CODE = ("src", "tests", "benchmarks", "noxfile.py", ".ci")
+
+# Without torch, PyTorch Geometric and all else: only NumPy is there.
+MINIMAL = """
+import sage_attention
+assert "numpy" not in sys.modules
+import numpy as np
+from sage_attention import Graph, sample_neighbours
+from sage_attention.attention import dot_attention, gat_attention, gatv2_attention
+graph = Graph.from_edge_index([[0, 1, 2], [2, 2, 0]])
+assert sample_neighbours(graph, [2], [-1]).nodes.tolist() == [2, 0, 1]
+values = np.arange(3, dtype=np.float32).reshape(3, 1, 1)
+zeros = np.zeros((3, 1), np.float32)
+assert gat_attention(graph, values, zeros, zeros).ravel().tolist() == [2, 0, 0.5]
+assert dot_attention(graph, values, values * 0, values).ravel().tolist() == [2, 0, 0.5]
+assert gatv2_attention(graph, values, values, zeros[:1]).ravel().tolist() == [2, 0, 0.5]
+print("works with NumPy alone")
+"""
+
+
+def install(session: nox.Session, *packages: str) -> None:
+    """Installs into the session's environment, unless the session has none of its own."""
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install(*packages)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The test suite against the installed package: nox -s tests -- tests/test_graph.py."""
+    install(session, TORCH, ".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, format, types."""
+    install(session, TORCH, ".[dev]")
+    session.run("ruff", "check", *CODE)
+    session.run("ruff", "format", "--check", *CODE)
+    session.run("mypy")
+
+
+@nox.session
+@nox.parametrize(
+    "sanitizers", ["", "address,undefined", "thread"], ids=["plain", "address,undefined", "thread"]
+)
+def core(session: nox.Session, sanitizers: str) -> None:
+    """The core's own tests (CTest), plain and under sanitizers."""
+    install(session, "cmake>=3.20", "ninja")
+    folder = f"build/core-{sanitizers.replace(',', '-') or 'plain'}"
+    session.run(
+        "cmake", "-S", ".", "-B", folder, "-G", "Ninja",
+        "-DSAGE_ATTENTION_TESTS=ON",
+        f"-DSAGE_ATTENTION_SANITIZE={sanitizers}",
+        # Sanitizers slow the compiler down most where it optimises most.
+        f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if sanitizers else 'Release'}",
+        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g",
+    )  # fmt: skip
+    session.run("cmake", "--build", folder)
+    test = ["ctest", "--test-dir", folder, "--output-on-failure"]
+    setarch = shutil.which("setarch")
+    if sanitizers == "thread" and setarch:
+        # Older thread sanitizers know fewer memory layouts than newer kernels use.
+        test = [setarch, "--addr-no-randomize", *test]
+    session.run(*test, env={"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}, external=True)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Source distribution, the wheel made from it, and a look inside: dist/."""
+    session.install("build", "pyelftools")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    session.run("python", ".ci/check_wheel.py", *map(str, Path("dist").glob("*.whl")))
+
+
+@nox.session
+def minimal(session: nox.Session) -> None:
+    """The package with NumPy and nothing else."""
+    session.install("numpy")
+    session.install("--no-deps", ".")
+    session.cd(session.create_tmp())  # away from the source tree
+    session.run("python", "-c", MINIMAL)
+    session.run("python", "-X", "importtime", "-c", "import sage_attention")
+
+
+@nox.session
+def doctest(session: nox.Session) -> None:
+    """The examples in docstrings and README alone."""
+    install(session, TORCH, ".[test]")
+    session.run("pytest", "tests/test_docstrings.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Do the benchmarks still run? Small graphs, no figures worth keeping."""
+    install(session, TORCH, ".[test]")
+    for name in session.posargs or ("attention", "minibatch"):
+        session.run("python", f"benchmarks/{name}.py", "--quick", "--rounds", "1", "--no-compile")
