@@ -22,7 +22,9 @@ def make_edges(by_source: bool = False, dtype: torch.dtype = torch.int64) -> ops
     return ops.csc(torch.stack([sources, targets]).to(dtype), SOURCES, TARGETS, by_source=by_source)
 
 
-def make_tensors(score: str, edge_features: bool, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+def make_tensors(
+    score: str, edge_features: bool, dtype: torch.dtype = torch.float64
+) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(4)
 
     def leaf(*shape: int) -> torch.Tensor:
@@ -88,7 +90,9 @@ def test_each_gradient_alone(score, edge_features):
     edges = make_edges()
     tensors = make_tensors(score, edge_features)
     out = FUNCTIONS[score](edges, **tensors)[0]
-    whole = dict(zip(tensors, torch.autograd.grad(out.square().sum(), list(tensors.values()), allow_unused=True)))
+    whole = dict(
+        zip(tensors, torch.autograd.grad(out.square().sum(), list(tensors.values()), allow_unused=True))
+    )
     for name, expected in whole.items():
         alone = {n: t.detach().requires_grad_(n == name) for n, t in tensors.items()}
         (grad,) = torch.autograd.grad(FUNCTIONS[score](edges, **alone)[0].square().sum(), [alone[name]])
@@ -118,7 +122,23 @@ def test_opcheck(score, edge_features):
     edges = make_edges()
     tensors = make_tensors(score, edge_features)
     inputs = [tensors.get(name) for name in library.INPUTS]
-    arguments = (*edges, None, -1, False, None, 0, score, *inputs, 0.2, 0.5, 0.3, torch.tensor(5), False, True, True)
+    arguments = (
+        *edges,
+        None,
+        -1,
+        False,
+        None,
+        0,
+        score,
+        *inputs,
+        0.2,
+        0.5,
+        0.3,
+        torch.tensor(5),
+        False,
+        True,
+        True,
+    )
     torch.library.opcheck(torch.ops.sage_attention.forward.default, arguments)
 
 

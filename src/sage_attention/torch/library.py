@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["num_threads", "set_num_threads"]
 
-_LIBRARY = torch.library.Library("sage_attention", "DEF")
+_LIBRARY: Any = torch.library.Library("sage_attention", "DEF")  # type: ignore[no-untyped-call]
 
 # The tensors of a problem, in the order in which every operator takes and gives them.
 INPUTS = (
@@ -115,7 +115,8 @@ class _Problem:
         if score not in _native.SCORES:
             raise ArgumentError("score", '"gat", "gatv2" or "dot"', repr(score))
         # Kept as attributes: the structure holds addresses only.
-        self.index = [_contiguous(t) for t in (indptr, indices, edge_ids, targets)]
+        self.indptr, self.indices = indptr.contiguous(), indices.contiguous()
+        self.edge_ids, self.targets = _contiguous(edge_ids), _contiguous(targets)
         self.by_source = [_contiguous(t) for t in by_source]
         self.inputs: dict[str, Tensor | None] = {
             name: _contiguous(tensor) for name, tensor in zip(INPUTS, tensors)
@@ -133,7 +134,9 @@ class _Problem:
         self.num_edge_rows = self.num_edges if features is None else features.shape[0]
         self.score = score
         self._check_shapes(values)
-        for name, tensor in (("indptr", indptr), ("edge_ids", edge_ids), ("targets", targets)):
+        index = {"indptr": indptr, "edge_ids": edge_ids, "targets": targets}
+        index.update(zip(("source_indptr", "source_positions"), by_source[::2]))
+        for name, tensor in index.items():
             if tensor is not None and (tensor.dtype != torch.int64 or tensor.dim() != 1):
                 raise ArgumentError(
                     name, "an int64 tensor of one dimension", f"{tensor.dtype} {list(tensor.shape)}"
@@ -142,16 +145,16 @@ class _Problem:
             raise ArgumentError("indptr", "at least one element", "an empty tensor")
         if edge_ids is not None and edge_ids.numel() != self.num_edges:
             raise ArgumentError("edge_ids", f"{self.num_edges} elements", edge_ids.numel())
+        self._check_by_source(values.shape[0])
         self.native = _native.Problem(
             struct_size=ctypes.sizeof(_native.Problem),
             score=_native.SCORES[score],
             dtype=_FLOAT_TYPES[values.dtype],
-            graph=_graph(self.index[0], self.index[1], values.shape[0]),
-            edge_ids=_address(self.index[2]),
+            graph=_graph(self.indptr, self.indices, values.shape[0]),
+            edge_ids=_address(self.edge_ids),
             num_edge_rows=self.num_edge_rows,
-            targets=_address(self.index[3])
-            if targets is None or targets.numel()
-            else self.index[0].data_ptr(),
+            # No targets at all are not the same as all targets (null): then any address will do.
+            targets=_address(self.targets) or (None if targets is None else self.indptr.data_ptr()),
             num_rows=self.rows,
             sampling=_native.Sampling(_seed(seed), fan_out, int(replace), hop),
             heads=self.heads,
@@ -165,6 +168,17 @@ class _Problem:
             weights_before_dropout=int(before),
             **{name: _address(tensor) for name, tensor in self.inputs.items()},
         )
+
+    def _check_by_source(self, num_sources: int) -> None:
+        indptr, indices, positions = self.by_source
+        if indptr is None:
+            return
+        expected = f"{num_sources + 1} elements, with source_indices and source_positions of {self.num_edges}"
+        if indices is None or positions is None:
+            raise ArgumentError("source_indptr", expected, "no source_indices or no source_positions")
+        sizes = indptr.numel(), indices.numel(), positions.numel()
+        if sizes != (num_sources + 1, self.num_edges, self.num_edges) or indices.dtype != self.indices.dtype:
+            raise ArgumentError("source_indptr", expected, f"{sizes}, {indices.dtype}")
 
     def _check_shapes(self, values: Tensor) -> None:
         sources, heads, channels, edges = values.shape[0], self.heads, self.channels, self.edge_channels
@@ -291,10 +305,28 @@ def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     )
 
 
+def _check_results(problem: _Problem, results: list[Tensor | None], grads: list[Tensor | None]) -> None:
+    """Refuses what did not come out of the forward operator for this problem, before its memory is read."""
+    rows, heads, channels, edges = problem.rows, problem.heads, problem.channels, problem.edge_channels
+    wide, narrow = (rows, heads, channels), (rows, heads)
+    shapes = (wide, (rows, heads, edges), (problem.num_edge_rows, heads), narrow, narrow, wide, narrow)
+    required = {"out", "row_max", "row_sum"}
+    values = problem.inputs["values"]
+    for name, tensor, shape in (
+        *zip((f"result_{n}" for n in _OUTPUTS), results, shapes),
+        *zip(("grad_out", "grad_edge_out", "grad_weights"), grads, shapes),
+    ):
+        if tensor is None or (tensor.numel() == 0 and name.removeprefix("result_") not in required):
+            continue
+        if tuple(tensor.shape) != shape or (values is not None and tensor.dtype != values.dtype):
+            raise ArgumentError(name, f"shape {list(shape)}, as values", f"{tensor.dtype} {list(tensor.shape)}")
+
+
 def _backward(*arguments: Any) -> tuple[Tensor, ...]:
     problem = _Problem(*arguments[:_NUM_PROBLEM])
     results = [_contiguous(t) for t in arguments[_NUM_PROBLEM : _NUM_PROBLEM + len(_OUTPUTS)]]
     grads = [_contiguous(t) for t in arguments[_NUM_PROBLEM + len(_OUTPUTS) : -1]]
+    _check_results(problem, results, grads)
     outputs = _backward_fake(*arguments)
     result = _native.Result(**{name: _address(t) for name, t in zip(_OUTPUTS, results)})
     addresses = {name: _address(t) for name, t in zip(("out", "edge_out", "weights"), grads)}
