@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the operators for PyTorch need torch")
 
+from sage_attention import Graph, sample_one_hop  # noqa: E402
 from sage_attention.errors import ArgumentError  # noqa: E402
 from sage_attention.torch import fallback, library, ops  # noqa: E402
 
@@ -226,6 +227,35 @@ def test_threads_do_not_matter(score):
     library.set_num_threads(None)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other))
+
+
+@cases
+@pytest.mark.parametrize("replace", [False, True])
+def test_picks_equal_the_sampled_graph(score, edge_features, replace):
+    """Sampled inside the operator or before it: the same rows, and the same gradients."""
+    edges = make_edges()
+    targets = torch.tensor([4, 0, 4, 6])
+    graph = Graph.from_trusted(edges.indptr.numpy(), edges.indices.numpy(), SOURCES, edges.edge_ids.numpy())
+    hop = sample_one_hop(graph, targets.numpy(), 3, seed=8, hop=2, replace=replace)
+    by_target = {"target_logits", "queries", "edge_queries"}
+    tensors = make_tensors(score, edge_features)
+    chosen = {n: t.detach()[targets].requires_grad_() if n in by_target else t for n, t in tensors.items()}
+    picks = ops.Picks(targets, 3, replace, 8, 2)
+    inside = FUNCTIONS[score](edges, **chosen, picks=picks)[0]
+    sampled = ops.Csc(*(torch.from_numpy(a.copy()) for a in (hop.indptr, hop.sources)), torch.arange(len(hop.sources)))
+    rows = torch.from_numpy(hop.edge_ids.copy())
+    before = FUNCTIONS[score](sampled, **{n: t[rows] if n == "edge_features" else t for n, t in chosen.items()})[0]
+    torch.testing.assert_close(inside, before)
+    leaves = list(chosen.values())
+    for a, b in zip(torch.autograd.grad(inside.sin().sum(), leaves), torch.autograd.grad(before.sin().sum(), leaves)):
+        torch.testing.assert_close(a, b)
+
+
+def test_no_targets():
+    picks = ops.Picks(torch.empty(0, dtype=torch.int64), fan_out=2)
+    tensors = make_tensors("gat", edge_features=False)
+    del tensors["target_logits"]
+    assert ops.gat_attention(make_edges(), **tensors, picks=picks)[0].shape == (0, HEADS, CHANNELS)
 
 
 def test_empty_targets_get_zeros():

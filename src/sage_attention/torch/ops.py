@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import fallback, library
 
-__all__ = ["Csc", "csc", "dot_attention", "gat_attention", "gatv2_attention"]
+__all__ = ["Csc", "Picks", "csc", "dot_attention", "gat_attention", "gatv2_attention"]
 
 
 class Csc(NamedTuple):
@@ -36,6 +36,26 @@ class Csc(NamedTuple):
     source_indptr: Tensor | None = None
     source_indices: Tensor | None = None
     source_positions: Tensor | None = None
+
+
+class Picks(NamedTuple):
+    """Which targets attend, and to which of their in-edges: sampled inside the operator, and never stored.
+
+    The backward pass draws the same edges again. Native kernels only (CPU).
+
+    Attributes:
+        targets: int64 [R], the target of each row; None: all of them, in order.
+        fan_out: In-edges sampled per target, -1 for all.
+        replace: Sample with replacement.
+        seed: int64 [] or an int; see ``sage_attention.sample_one_hop``, which picks the same edges.
+        hop: Of the sampling.
+    """
+
+    targets: Tensor | None = None
+    fan_out: int = -1
+    replace: bool = False
+    seed: int | Tensor = 0
+    hop: int = 0
 
 
 def csc(edge_index: Tensor, num_sources: int, num_targets: int, *, by_source: bool = False) -> Csc:
@@ -87,6 +107,7 @@ def _attend(
     dropout_seed: int | Tensor | None = None,
     return_weights: bool = False,
     weights_before_dropout: bool = False,
+    picks: Picks | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     values = tensors["values"]
     assert values is not None  # noqa: S101 - every caller passes it
@@ -94,19 +115,15 @@ def _attend(
     double = any(t is not None and t.dtype == torch.float64 for t in tensors.values())
     compute = torch.float64 if double else torch.float32
     used = [None if t is None else t.to(compute) for t in (tensors.get(name) for name in library.INPUTS)]
-    seed: Tensor | None = None
+    mask_seed: Tensor | None = None
     if dropout > 0:
-        if dropout_seed is None:
-            seed = draw_seed()
-        elif isinstance(dropout_seed, Tensor):
-            seed = dropout_seed
-        else:
-            seed = torch.tensor(_signed(dropout_seed), dtype=torch.int64)
+        mask_seed = draw_seed() if dropout_seed is None else _seed_tensor(dropout_seed)
+    targets, fan_out, replace, seed, hop = Picks() if picks is None else picks
     for_backward = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in used)
     out, edge_out, weights = torch.ops.sage_attention.forward(
         *edges,
-        None, -1, False, None, 0,
-        score, *used, negative_slope, scale, dropout, seed, weights_before_dropout,
+        targets, fan_out, replace, _seed_tensor(seed), hop,
+        score, *used, negative_slope, scale, dropout, mask_seed, weights_before_dropout,
         return_weights, for_backward,
     )[:3]  # fmt: skip
     with_edges = score == "dot" and tensors.get("edge_features") is not None
@@ -117,9 +134,11 @@ def _attend(
     )
 
 
-def _signed(seed: int) -> int:
-    """The int64 with the bits of a seed in [0, 2^64)."""
-    return seed - 2**64 if seed >= 2**63 else seed
+def _seed_tensor(seed: int | Tensor) -> Tensor:
+    """A seed in [0, 2^64) as the int64 of the same bits."""
+    if isinstance(seed, Tensor):
+        return seed
+    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
 
 
 def gat_attention(
@@ -144,7 +163,8 @@ def gat_attention(
         edge_features: [E, D] in the order of the edges ``csc`` was made from, or None.
         edge_weight: [H, D], with edge features.
         **options: ``negative_slope`` (0.2); ``dropout`` (0); ``dropout_seed`` (None draws one from torch's
-            generator); ``return_weights`` (False); ``weights_before_dropout`` (False).
+            generator); ``return_weights`` (False); ``weights_before_dropout`` (False); ``picks`` (None), a ``Picks``
+            that samples in-edges.
 
     Returns:
         out [R, H, C], zeros for targets without edges, and the weights [E, H] in the caller's edge order or None.
