@@ -38,7 +38,7 @@ def as_numpy(name: str, value: Any) -> NDArray[Any]:
 
 
 def integers(name: str, value: Any, shape: tuple[int | None, ...]) -> NDArray[np.integer[Any]]:
-    """An array-like of integers as a C-contiguous int32 or int64 array.
+    """An array-like of integers as a C-contiguous, aligned int32 or int64 array.
 
     Args:
         name: The argument's name, for the error.
@@ -62,7 +62,7 @@ def integers(name: str, value: Any, shape: tuple[int | None, ...]) -> NDArray[np
     if array.dtype == np.uint64 and int(array.max()) > _INT64_MAX:
         raise ArgumentError(name, "values below 2^63", int(array.max()))
     kept = array.dtype if array.dtype in (np.dtype(np.int32), np.dtype(np.int64)) else np.dtype(np.int64)
-    return np.ascontiguousarray(array, dtype=kept)
+    return np.require(array, dtype=kept, requirements=("C_CONTIGUOUS", "ALIGNED"))
 
 
 def integer(name: str, value: Any, low: int, high: int | None = None) -> int:

@@ -1,7 +1,7 @@
 """Attention over the in-edges of a graph, given or sampled, on NumPy arrays.
 
-``gat_attention``, ``gatv2_attention`` and ``dot_attention`` are what most callers want. They, the torch operators and
-the tests go through ``attention_forward`` and ``attention_backward``, which take one ``AttentionInputs``.
+``gat_attention``, ``gatv2_attention`` and ``dot_attention`` are what most callers want. They go through
+``attention_forward`` and ``attention_backward``, which take one ``AttentionInputs``.
 ``reference/attention.py`` is the slow, independent truth.
 
 Shapes: S sources, R rows (targets attended), E edges, H heads, C channels per head, D edge channels.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +19,10 @@ import numpy as np
 from . import _native
 from ._arrays import as_numpy, integer, integers, unsigned_seed
 from .errors import ArgumentError
+from .graph import Graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from .graph import Graph
 
     Floats = NDArray[np.floating[Any]]
 
@@ -63,6 +62,17 @@ _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
         "edge_queries": ("R", "H", "D"),
     },
 }
+_RESULT_SHAPES: dict[str, tuple[str, ...]] = {
+    "out": ("R", "H", "C"),
+    "edge_out": ("R", "H", "D"),
+    "weights": ("E", "H"),
+    "row_max": ("R", "H"),
+    "row_sum": ("R", "H"),
+    "positive_out": ("R", "H", "C"),
+    "positive_sum": ("R", "H"),
+}
+_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))  # not those of another byte order
+_NUMBERS = ("negative_slope", "dropout")
 _OPTIONAL = {"target_logits", "edge_features", "edge_weight", "edge_queries"}
 _EDGE_PARTNER = {"gat": "edge_weight", "gatv2": "edge_weight", "dot": "edge_queries"}
 
@@ -73,7 +83,8 @@ class AttentionInputs:
 
     Attributes:
         score: How an edge from source j to target i is scored, per head:
-            ``"gat"``: LeakyReLU(source_logits_j + target_logits_i [+ edge_weight . e_ij]), Veličković et al. 2018;
+            ``"gat"``: LeakyReLU(source_logits_j + target_logits_i [+ edge_weight . e_ij]),
+            Veličković et al. 2018;
             ``"gatv2"``: attention . LeakyReLU(values_j + queries_i [+ edge_weight e_ij]), Brody et al. 2022;
             ``"dot"``: scale * (queries_i . keys_j [+ edge_queries_i . e_ij]), Vaswani et al. 2017.
         graph: S sources, `graph.num_targets` targets.
@@ -198,18 +209,24 @@ def _checked(inputs: AttentionInputs) -> AttentionInputs:
     shapes = _SHAPES.get(inputs.score)
     if shapes is None:
         raise ArgumentError("score", '"gat", "gatv2" or "dot"', repr(inputs.score))
-    graph = inputs.graph
-    changes: dict[str, Any] = {}
+    graph = _graph(inputs.graph)
+    changes: dict[str, Any] = {name: _number(name, getattr(inputs, name)) for name in _NUMBERS}
+    if inputs.scale is not None:
+        changes["scale"] = _number("scale", inputs.scale)
+    for name in ("replace", "weights_before_dropout"):
+        if not isinstance(getattr(inputs, name), (bool, np.bool_)):
+            raise ArgumentError(name, "True or False", repr(getattr(inputs, name)))
     if inputs.targets is not None:
         changes["targets"] = integers("targets", inputs.targets, (None,)).astype(np.int64, copy=False)
     rows = len(changes["targets"]) if "targets" in changes else graph.num_targets
     values = as_numpy("values", inputs.values)
-    if values.ndim != 3 or values.dtype.name not in ("float32", "float64"):
+    if values.ndim != 3 or values.dtype not in _DTYPES:
         raise ArgumentError(
             "values", "a float32 or float64 array [S, H, C]", f"{values.dtype} {list(values.shape)}"
         )
-    sizes = {"S": graph.num_sources, "R": rows, "E": graph.num_edges, "H": values.shape[1], "C": values.shape[2]}
-    sizes["H*C"] = sizes["H"] * sizes["C"]
+    heads, channels = values.shape[1:]
+    sizes = {"S": graph.num_sources, "R": rows, "E": graph.num_edges, "H": heads, "C": channels}
+    sizes["H*C"] = heads * channels
     for name in ("values", "edge_features", *(n for n in shapes if n not in ("values", "edge_features"))):
         changes[name] = _float_array(name, getattr(inputs, name), shapes[name], sizes, values.dtype)
     for name in {n for score in _SHAPES.values() for n in score} - set(shapes):
@@ -237,7 +254,22 @@ def _float_array(
         raise ArgumentError(name, f"shape [{text}]", f"{list(array.shape)}")
     if array.dtype != dtype:
         raise ArgumentError(name, f"{dtype}, as values", array.dtype)
-    return np.ascontiguousarray(array)
+    return np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED"))
+
+
+def _graph(value: Any) -> Graph:
+    if not isinstance(value, Graph):
+        raise ArgumentError("graph", "a sage_attention.Graph", type(value).__name__)
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, (bool, np.bool_, str, bytes)):
+        raise ArgumentError(name, "a number", repr(value))
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(name, "a number", repr(value)) from error
 
 
 def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem:
@@ -248,7 +280,7 @@ def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem
         struct_size=ctypes.sizeof(_native.Problem),
         score=_native.SCORES[inputs.score],
         dtype=_native.float_type(inputs.values.dtype),
-        graph=graph._argument(),
+        graph=graph._argument(),  # noqa: SLF001
         edge_ids=address(graph.edge_ids),
         num_edge_rows=graph.num_edges,
         targets=address(inputs.targets),
@@ -372,6 +404,14 @@ def attention_backward(
     sizes = {"R": inputs.num_rows, "E": inputs.graph.num_edges, "H": inputs.heads, "C": inputs.channels}
     sizes["D"] = inputs.edge_channels
     dtype = inputs.values.dtype
+    kept: dict[str, Any] = {
+        name: _float_array(f"outputs.{name}", array, shape, sizes, dtype)
+        for name, shape in _RESULT_SHAPES.items()
+        if (array := getattr(outputs, name)) is not None
+    }
+    outputs = replace(outputs, **kept)
+    if grad_edge_out is not None and outputs.edge_out is None:
+        raise ArgumentError("grad_edge_out", "None, as outputs has no edge_out", "an array")
     given = {"out": _float_array("grad_out", grad_out, ("R", "H", "C"), sizes, dtype)}
     for name, value, shape in (
         ("edge_out", grad_edge_out, ("R", "H", "D")),
@@ -523,7 +563,9 @@ def _out(inputs: AttentionInputs, return_weights: bool, num_threads: int) -> Any
     return (outputs.out, outputs.weights) if return_weights else outputs.out
 
 
-def aggregate(graph: Graph, values: Floats, edge_values: Floats | None = None, *, num_threads: int = 0) -> Floats:
+def aggregate(
+    graph: Graph, values: Floats, edge_values: Floats | None = None, *, num_threads: int = 0
+) -> Floats:
     """The weighted sum of the neighbours' rows: a sparse times a dense matrix.
 
     Args:
@@ -544,9 +586,11 @@ def aggregate(graph: Graph, values: Floats, edge_values: Floats | None = None, *
         >>> aggregate(graph, np.array([[1.0], [2.0], [4.0]]))[2]
         array([3.])
     """
+    _graph(graph)
     array = as_numpy("values", values)
-    if array.ndim != 2 or array.dtype.name not in ("float32", "float64"):
-        raise ArgumentError("values", "a float32 or float64 array [S, C]", f"{array.dtype} {list(array.shape)}")
+    if array.ndim != 2 or array.dtype not in _DTYPES:
+        got = f"{array.dtype} {list(array.shape)}"
+        raise ArgumentError("values", "a float32 or float64 array [S, C]", got)
     sizes = {"S": graph.num_sources, "E": graph.num_edges, "C": array.shape[1]}
     rows = _float_array("values", array, ("S", "C"), sizes, array.dtype)
     factors = None
@@ -558,7 +602,7 @@ def aggregate(graph: Graph, values: Floats, edge_values: Floats | None = None, *
     if out.size:
         _native.check(
             _native.library().sage_attention_aggregate(
-                ctypes.byref(graph._argument()),
+                ctypes.byref(graph._argument()),  # noqa: SLF001
                 _native.float_type(array.dtype),
                 _native.address(factors),
                 _native.address(rows),
