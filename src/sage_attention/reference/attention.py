@@ -165,7 +165,7 @@ def _score_gradients(
         np.add.at(grads["values"], row.sources, of_z)
         grads["queries"][i] += of_z.sum(0)
         if row.e is not None:
-            flat = of_z.reshape(len(of_z), -1)
+            flat = of_z.reshape(len(of_z), inputs.heads * inputs.channels)
             grads["edge_weight"] += flat.T @ row.e
             np.add.at(grads["edge_features"], row.edges, flat @ _double(inputs.edge_weight))
     else:
