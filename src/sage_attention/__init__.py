@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from .errors import ArgumentError, DataError, MissingDependencyError, NativeError, SageAttentionError
 
 if TYPE_CHECKING:
+    from .attention import aggregate, dot_attention, gat_attention, gatv2_attention
     from .graph import Graph
+    from .inference import NodeClassifier, load_model
     from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
 
 __all__ = [
@@ -21,11 +23,17 @@ __all__ = [
     "Graph",
     "MissingDependencyError",
     "NativeError",
+    "NodeClassifier",
     "OneHop",
     "SageAttentionError",
     "SampledSubgraph",
     "Workspace",
     "__version__",
+    "aggregate",
+    "dot_attention",
+    "gat_attention",
+    "gatv2_attention",
+    "load_model",
     "sample_neighbours",
     "sample_one_hop",
 ]
@@ -35,9 +43,15 @@ __version__ = "0.1.0"
 # name -> module; looked up on first use (PEP 562)
 _LAZY = {
     "Graph": "graph",
+    "NodeClassifier": "inference",
     "OneHop": "sampling",
     "SampledSubgraph": "sampling",
     "Workspace": "sampling",
+    "aggregate": "attention",
+    "dot_attention": "attention",
+    "gat_attention": "attention",
+    "gatv2_attention": "attention",
+    "load_model": "inference",
     "sample_neighbours": "sampling",
     "sample_one_hop": "sampling",
 }

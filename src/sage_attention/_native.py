@@ -298,7 +298,8 @@ def address(array: NDArray[Any] | None) -> int | None:
         return None
     if not array.flags.c_contiguous:
         raise ArgumentError("array", "a C-contiguous array", f"strides {array.strides}")
-    return int(array.ctypes.data)
+    # Five times faster than array.ctypes.data.
+    return int(array.__array_interface__["data"][0])
 
 
 def float_type(dtype: np.dtype[Any]) -> int | None:
