@@ -1,7 +1,7 @@
 """Everything that checks, builds and measures: ``nox`` for the usual, ``nox -l`` for the list.
 
-Environments are kept and reused. ``nox --no-venv`` runs a session in the environment nox was started from, which
-must then hold what ``pip install ".[dev]"`` brings.
+Environments are kept and reused. ``nox --no-venv`` runs a session in the environment nox was started from,
+which must then hold what ``pip install ".[dev]"`` brings.
 """
 
 from __future__ import annotations
