@@ -22,6 +22,7 @@ CODE = ("src", "tests", "benchmarks", "noxfile.py", ".ci")
 
 # Without torch, PyTorch Geometric and all else: only NumPy is there.
 MINIMAL = """
+import sys
 import sage_attention
 assert "numpy" not in sys.modules
 import numpy as np
