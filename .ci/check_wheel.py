@@ -49,7 +49,7 @@ def library_faults(data: bytes) -> list[str]:
         *(f"not exported: {name}" for name in sorted(declared - exported)),
         *(f"exported, but not in the header: {name}" for name in sorted(exported - declared)),
         *(f"needs {name}" for name in needed if not MAY_NEED.fullmatch(name)),
-        *(["has debug information"] if library.has_dwarf_info() else []),
+        *(["has debug information"] if library.get_section_by_name(".debug_info") else []),
     ]
 
 
