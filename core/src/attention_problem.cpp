@@ -37,8 +37,12 @@ int32_t check_sizes(const sage_attention_problem& p) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "channels: expected heads * channels of at most 16777216, got %lld * %lld",
                     static_cast<ll>(p.heads), static_cast<ll>(max(p.channels, p.edge_channels)));
     }
-    if (product(p.num_rows, width * 8) < 0 || product(p.graph.num_sources, width * 8) < 0) {
-        return invalid("num_rows", "rows that fit in memory", p.num_rows);
+    if (product(p.num_rows, width * 8) < 0) return invalid("num_rows", "rows that fit in memory", p.num_rows);
+    if (product(p.graph.num_sources, width * 8) < 0) {
+        return invalid("num_sources", "rows that fit in memory", p.graph.num_sources);
+    }
+    if (product(p.num_edge_rows, max(p.heads, p.edge_channels) * 8) < 0) {
+        return invalid("num_edge_rows", "rows that fit in memory", p.num_edge_rows);
     }
     if (!(p.dropout >= 0 && p.dropout < 1)) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "dropout: expected a number in [0, 1), got %g", p.dropout);

@@ -8,6 +8,7 @@ namespace sage {
 namespace {
 
 constexpr int64_t kCheckChunk = int64_t{1} << 16;
+constexpr int64_t kMaxCount = int64_t{1} << 59;
 constexpr int64_t kAhead = 16;  // counters and slots are hit at random: ask for them this many edges early
 
 long long ll(int64_t v) { return static_cast<long long>(v); }
@@ -75,6 +76,13 @@ int32_t check_not_null(const char* name, const void* p) {
 int32_t check_not_negative(const char* name, int64_t v) {
     if (v >= 0) return SAGE_ATTENTION_OK;
     return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected at least 0, got %lld", name, ll(v));
+}
+
+// Of the elements of an array of 64-bit numbers: more bytes than addresses would wrap around.
+int32_t check_count(const char* name, int64_t v) {
+    SAGE_TRY(check_not_negative(name, v));
+    if (v <= kMaxCount) return SAGE_ATTENTION_OK;
+    return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected at most 2^59, got %lld", name, ll(v));
 }
 
 int32_t check_index_type(int32_t index_type) {
@@ -154,9 +162,9 @@ int32_t transpose(const sage_attention_graph& graph, const Index* indices, int64
 
 int32_t check_graph_argument(const sage_attention_graph* graph) {
     if (!graph) return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "graph: expected a graph, got null");
-    SAGE_TRY(check_not_negative("num_targets", graph->num_targets));
-    SAGE_TRY(check_not_negative("num_sources", graph->num_sources));
-    SAGE_TRY(check_not_negative("num_edges", graph->num_edges));
+    SAGE_TRY(check_count("num_targets", graph->num_targets));
+    SAGE_TRY(check_count("num_sources", graph->num_sources));
+    SAGE_TRY(check_count("num_edges", graph->num_edges));
     SAGE_TRY(check_index_type(graph->index_type));
     SAGE_TRY(check_not_null("indptr", graph->indptr));
     if (graph->num_edges > 0) SAGE_TRY(check_not_null("indices", graph->indices));
@@ -180,9 +188,9 @@ extern "C" int32_t sage_attention_coo_to_csc(const void* sources, const void* ta
                                              int64_t num_edges, int64_t num_sources, int64_t num_targets,
                                              int64_t* out_indptr, void* out_indices, int64_t* out_edge_ids) {
     SAGE_TRY(check_index_type(index_type));
-    SAGE_TRY(check_not_negative("num_edges", num_edges));
-    SAGE_TRY(check_not_negative("num_sources", num_sources));
-    SAGE_TRY(check_not_negative("num_targets", num_targets));
+    SAGE_TRY(check_count("num_edges", num_edges));
+    SAGE_TRY(check_count("num_sources", num_sources));
+    SAGE_TRY(check_count("num_targets", num_targets));
     SAGE_TRY(check_not_null("out_indptr", out_indptr));
     if (num_edges > 0) {
         SAGE_TRY(check_not_null("sources", sources));
