@@ -20,10 +20,12 @@ MAY_NEED = re.compile(r"(libc|libm|libpthread|ld-linux-[\w-]+)\.so\.\d+")
 def source_files() -> set[str]:
     """What of the source tree belongs into a wheel."""
     package = ROOT / "src/sage_attention"
+    files = [path.relative_to(package.parent) for path in package.rglob("*") if path.is_file()]
     return {
-        path.relative_to(package.parent).as_posix()
-        for path in package.rglob("*")
-        if path.is_file() and path.suffix not in (".pyc", ".so", ".dll", ".dylib") and path.name[0] != "."
+        file.as_posix()
+        for file in files
+        if file.suffix not in (".pyc", ".so", ".dll", ".dylib")
+        and not any(part[0] == "." for part in file.parts)
     }
 
 

@@ -163,11 +163,12 @@ def test_installed_version_agrees(installed):
 def test_installed_package_is_whole(installed):
     """Every file of the source tree, the library, and nothing else."""
     package = ROOT / "src/sage_attention"
+    source = [path.relative_to(package.parent) for path in package.rglob("*") if path.is_file()]
     generated = (".pyc", ".so", ".dll", ".dylib")
     expected = {
-        path.relative_to(package.parent).as_posix()
-        for path in package.rglob("*")
-        if path.is_file() and path.suffix not in generated and not path.name.startswith(".")
+        file.as_posix()
+        for file in source
+        if file.suffix not in generated and not any(part.startswith(".") for part in file.parts)
     }
     files = {
         file.as_posix() for file in installed.files if file.parts[0] == package.name and file.suffix != ".pyc"
