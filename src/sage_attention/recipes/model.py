@@ -57,7 +57,7 @@ class TrainableClassifier(torch.nn.Module):
         self.config = config
         self.dropout = dropout
         self.attention_dropout = attention_dropout
-        self.convs = torch.nn.ModuleList(
+        self.layers = [
             GATConv(
                 columns,
                 channels,
@@ -67,18 +67,14 @@ class TrainableClassifier(torch.nn.Module):
                 add_self_loops=False,
             )
             for layer, (columns, heads, channels) in enumerate(config.layer_sizes())
-        )
+        ]
+        self.convs = torch.nn.ModuleList(self.layers)
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits [num_seeds, K] of a batch's seeds."""
-        x: Any = batch.features
-        for layer, (conv, edges) in enumerate(zip(self.convs, batch.blocks)):
-            weight = conv.lin.weight
-            if isinstance(x, Tensor):
-                values = functional.linear(functional.dropout(x, self.dropout, self.training), weight)
-            else:
-                values = _SparseProjection.apply(weight, x.dropped(self.dropout if self.training else 0.0))
-            values = values.view(-1, conv.heads, conv.out_channels)
+        x = batch.features
+        for layer, (conv, edges) in enumerate(zip(self.layers, batch.blocks)):
+            values = self._project(conv, x).view(-1, conv.heads, conv.out_channels)
             num_targets = edges.indptr.shape[0] - 1
             source_logits = (values * conv.att_src).sum(-1)
             target_logits = (values[:num_targets] * conv.att_dst).sum(-1)
@@ -91,9 +87,21 @@ class TrainableClassifier(torch.nn.Module):
                 dropout=self.attention_dropout if self.training else 0.0,
             )
             last = layer == len(self.convs) - 1
+            assert conv.bias is not None  # noqa: S101 - none was asked to be left out
             out = (out.mean(1) if last else out.flatten(1)) + conv.bias
             x = out if last else functional.elu(out)
+        assert isinstance(x, Tensor)  # noqa: S101 - there is at least one layer
         return x
+
+    def _project(self, conv: GATConv, x: Tensor | SparseRows) -> Tensor:
+        assert conv.lin is not None  # noqa: S101 - sources and targets share their projection
+        projected: Tensor
+        if isinstance(x, Tensor):
+            projected = conv.lin(functional.dropout(x, self.dropout, self.training))
+            return projected
+        rows = x.dropped(self.dropout if self.training else 0.0)
+        projected = _SparseProjection.apply(conv.lin.weight, rows)  # type: ignore[no-untyped-call]
+        return projected
 
     def arrays(self) -> dict[str, Any]:
         """The weights as NumPy arrays that share memory with the parameters."""
