@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
 import re
 from pathlib import Path
 
@@ -15,10 +14,12 @@ from sage_attention import MissingDependencyError
 
 README = Path(__file__).parents[1] / "README.md"
 OPTIONAL = {"networkx", "psutil", "pyarrow", "rich", "safetensors", "scipy", "torch", "torch_geometric"}
+# By file: the library beside the modules is named like an extension module, and is none.
+PACKAGE = Path(sage_attention.__file__).parent
 MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(sage_attention.__path__, "sage_attention.", onerror=lambda _: None)
-    if not module.name.endswith("__main__")
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+    if path.stem != "__main__"
 )
 
 
