@@ -1,18 +1,17 @@
 """``sage-attention``: the command line. A command's module is imported only when it is asked for.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.
+Exit codes: 0 done, 1 out of memory, 2 wrong usage, input or output folder, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import IO, Callable
 
 from . import __version__
-from .errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
+from .errors import ArgumentError, MissingDependencyError, SageAttentionError
 
 __all__ = ["main"]
 
@@ -196,7 +195,7 @@ def _train(arguments: argparse.Namespace) -> int:
             arguments.edges, arguments.features, arguments.labels,
             undirected=arguments.undirected, split=arguments.split, seed=arguments.seed,
         )  # fmt: skip
-    sizes = {Path(file).name: os.path.getsize(file) for file in files}
+    sizes = {Path(file).name: Path(file).stat().st_size for file in files}
     return _run_training(arguments, data, Path(files[0]).stem, sizes)
 
 
@@ -236,11 +235,11 @@ def _run_training(arguments: argparse.Namespace, data: object, title: str, sizes
         )  # fmt: skip
     except Interrupted as stop:
         if stop.path is None:
-            print("interrupted before the first epoch was done; nothing was written", file=sys.stderr)
+            _say("interrupted before the first epoch was done; nothing was written", sys.stderr)
         else:
-            print(
+            _say(
                 f"interrupted after epoch {stop.epoch}; go on with the same command and --resume ({stop.path})",
-                file=sys.stderr,
+                sys.stderr,
             )
         return 130
     if not arguments.quiet:
@@ -251,8 +250,17 @@ def _run_training(arguments: argparse.Namespace, data: object, title: str, sizes
 def _tell(folder: Path, metrics: dict[str, object]) -> None:
     accuracy = metrics["test_accuracy"]
     if isinstance(accuracy, float):
-        print(f"test accuracy {accuracy:.4f}")
-    print(f"report: {folder / 'report.html'}")
+        _say(f"test accuracy {accuracy:.4f}")
+    _say(f"report: {folder / 'report.html'}")
+
+
+def _say(text: str, stream: IO[str] | None = None) -> None:
+    """Prints a line on any console: one that lacks a character, is closed or was never there ends no work."""
+    from .recipes.console import SafeStream
+
+    out = SafeStream(stream)
+    out.write(text + "\n")
+    out.flush()
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -270,7 +278,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         list(network.class_names), train, val, test,
     )  # fmt: skip
     if not arguments.quiet:
-        print(
+        _say(
             f"a social network of {data.num_nodes:,} members and {data.num_edges:,} ties; "
             f"{len(train):,} members' communities are known, the others' are to be found"
         )
@@ -287,7 +295,7 @@ def _apply(arguments: argparse.Namespace, function: Callable[..., int]) -> int:
         undirected=arguments.undirected, num_threads=arguments.threads or 0,
     )  # fmt: skip
     if not arguments.quiet:
-        print(f"{count:,} nodes: {arguments.out}")
+        _say(f"{count:,} nodes: {arguments.out}")
     return 0
 
 
@@ -314,19 +322,28 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
-    except (DataError, ArgumentError, MissingDependencyError) as error:
-        print(f"sage-attention: {error}", file=sys.stderr)
-        return 2
+        code = int(arguments.run(arguments))
     except SageAttentionError as error:
-        print(f"sage-attention: {error}", file=sys.stderr)
-        return 2
+        _say(f"sage-attention: {error}", sys.stderr)
+        code = 2
     except MemoryError as error:
-        print(f"sage-attention: not enough memory ({error}); try fewer --fan-outs or a smaller --batch-size", file=sys.stderr)
-        return 1
+        hint = "try fewer --fan-outs or a smaller --batch-size"
+        _say(f"sage-attention: not enough memory ({error}); {hint}", sys.stderr)
+        code = 1
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        _say("interrupted", sys.stderr)
+        code = 130
+    _let_go_of_closed_pipe()
+    return code
+
+
+def _let_go_of_closed_pipe() -> None:
+    """What is still to be flushed into a closed pipe at exit must not become an error message then."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        sys.stdout = None
 
 
 if __name__ == "__main__":

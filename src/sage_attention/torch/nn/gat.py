@@ -138,8 +138,7 @@ class GATConv(AttentionLayer):
         values = self._split_heads(projection(x_src))
         num_targets = None if x_dst is None else x_dst.size(0)
         num_targets = self._check_size(size, values.size(0), num_targets)
-        source_logits = torch.einsum("nhc,hc->nh", values, self.att_src[0])
-        target_logits = None if x_dst is None else self._target_logits(x_src, x_dst, values)
+        source_logits, target_logits = self._logits(x_src, x_dst, values, projection)
 
         loops = None
         if self.add_self_loops:
@@ -178,16 +177,37 @@ class GATConv(AttentionLayer):
             )
         return size[1]
 
-    def _target_logits(self, x_src: Tensor, x_dst: Tensor, values: Tensor) -> Tensor:
-        """[R, H] the targets' part of the score."""
+    def _logits(
+        self, x_src: Tensor, x_dst: Tensor | None, values: Tensor, projection: torch.nn.Module
+    ) -> tuple[Tensor, Tensor | None]:
+        """[S, H] and [R, H], what sources and targets add to the scores.
+
+        att . (W x) = (W' att) . x: unless rows are much wider than the values, that is less work, and it leaves the
+        values' gradient alone.
+        """
+        weight = matrix(projection, x_src.size(1)) if x_src.size(1) <= 2 * self.heads * self.out_channels else None
+        if self.lin is not None and x_dst is x_src:
+            if weight is None:
+                return self._dots(values, self.att_src), self._dots(values, self.att_dst)
+            both = torch.cat([self._folded(weight, self.att_src), self._folded(weight, self.att_dst)])
+            logits = functional.linear(x_src, both)
+            return logits[:, : self.heads].contiguous(), logits[:, self.heads :].contiguous()
+        if weight is None:
+            source_logits = self._dots(values, self.att_src)
+        else:
+            source_logits = functional.linear(x_src, self._folded(weight, self.att_src))
+        return source_logits, None if x_dst is None else self._target_logits(x_dst)
+
+    def _dots(self, values: Tensor, attention: Tensor) -> Tensor:
+        return torch.einsum("nhc,hc->nh", values, attention[0])
+
+    def _target_logits(self, x_dst: Tensor) -> Tensor:
+        """[R, H] the targets' part of the score, without projecting them."""
         projection = self.lin if self.lin is not None else self.lin_dst
         assert projection is not None  # noqa: S101  # one of the two is always there
-        if self.lin is not None and x_dst is x_src:
-            return torch.einsum("nhc,hc->nh", values, self.att_dst[0])
-        # att . (W x) = (W' att) . x: the targets need no projection of their own.
         weight = matrix(projection, x_dst.size(1))
         if weight is None:
-            return torch.einsum("nhc,hc->nh", self._split_heads(projection(x_dst)), self.att_dst[0])
+            return self._dots(self._split_heads(projection(x_dst)), self.att_dst)
         return functional.linear(x_dst, self._folded(weight, self.att_dst))
 
     def _edge_weight(self, features: Tensor) -> Tensor:
