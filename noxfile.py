@@ -62,9 +62,7 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize(
-    "sanitizers", ["", "address,undefined", "thread"], ids=["plain", "address,undefined", "thread"]
-)
+@nox.parametrize("sanitizers", ["", "address,undefined", "thread"], ids=["plain", "address,undefined", "thread"])
 def core(session: nox.Session, sanitizers: str) -> None:
     """The core's own tests (CTest), plain and under sanitizers."""
     install(session, "cmake>=3.20", "ninja")

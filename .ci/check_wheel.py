@@ -24,8 +24,7 @@ def source_files() -> set[str]:
     return {
         file.as_posix()
         for file in files
-        if file.suffix not in (".pyc", ".so", ".dll", ".dylib")
-        and not any(part[0] == "." for part in file.parts)
+        if file.suffix not in (".pyc", ".so", ".dll", ".dylib") and not any(part[0] == "." for part in file.parts)
     }
 
 

@@ -5,10 +5,11 @@
   python benchmarks/attention.py --layers gat --passes train --parts layer
 
 Layers have 128 inputs and 8 heads x 16 channels, float32, random weights, no self loops of their own. "layer"
-is the whole layer, projections and bias included; "attention" starts from projected values. "forward" runs
-without gradients; "train" is forward, sum, backward to the parameters (and, for "attention", to the projected
-values). Outputs and gradients are compared before anything is timed. The time torch.compile takes is shown
-apart and never counted. "gather" adds up the same rows with `aggregate`: reading them costs that much.
+is the whole layer, projections and bias included; "attention" starts from projected values, for GAT also from
+the logits. "forward" runs without gradients; "train" is forward, sum, backward to the parameters or, for
+"attention", to what it starts from. Outputs and gradients are compared before anything is timed. The time
+torch.compile takes is shown apart and never counted. "gather" adds up the same rows with `aggregate`: reading
+them costs that much.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 import psutil
-
 import torch
+from torch import Tensor
+
 from common import (
     Timing,
     alternate,
@@ -42,7 +44,6 @@ from graphs import GRAPHS, chung_lu, named
 from sage_attention import Graph
 from sage_attention.attention import aggregate
 from sage_attention.torch import csc
-from torch import Tensor
 
 IN_CHANNELS, HEADS, CHANNELS = 128, 8, 16
 NAMES = ("ours", "PyG compiled", "PyG eager")
@@ -119,7 +120,7 @@ def contender(name: str, kind: str, part: str, mode: str, problem: Problem) -> C
     called = (lambda: module(edges, *inputs)) if part == "attention" else (lambda: module(*inputs, edges))
     leaves = {re.sub(r"^(_orig_mod\.)?(layer\.)?", "", key): p for key, p in module.named_parameters()}
     if part == "attention":
-        leaves = {key: p for key, p in leaves.items() if key.startswith("att")}
+        leaves = {"att": leaves["att"]} if kind == "gatv2" else {}
         leaves.update({f"input {number}": tensor for number, tensor in enumerate(inputs)})
     if mode == "forward":
         return Contender(_without_gradients(called), {})

@@ -6,11 +6,11 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any, Callable
 
+import torch
+from torch import Tensor
 from torch_geometric import nn as pyg
 
-import torch
 from sage_attention.torch import Csc, convert, ops
-from torch import Tensor
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -43,7 +43,10 @@ def pair(kind: str, in_channels: int, channels: int, heads: int) -> tuple[Module
 
 
 def projected(kind: str, layer: Module, x: Tensor) -> tuple[Tensor, ...]:
-    """What attention starts from, [N, H, C] each: values; keys, queries; or queries, keys, values."""
+    """What attention starts from, values and logits; keys, queries; or queries, keys, values.
+
+    Logits are [N, H], of sources and of targets; all others [N, H, C].
+    """
     maps = {
         "gat": ("lin",),
         "gatv2": ("lin_l", "lin_r"),
@@ -51,6 +54,8 @@ def projected(kind: str, layer: Module, x: Tensor) -> tuple[Tensor, ...]:
     }[kind]
     with torch.no_grad():
         made = [getattr(layer, name)(x).view(-1, layer.heads, layer.out_channels) for name in maps]
+        if kind == "gat":
+            made += [(made[0] * vector).sum(dim=-1) for vector in (layer.att_src, layer.att_dst)]
     return tuple(tensor.requires_grad_() for tensor in made)
 
 
@@ -66,10 +71,9 @@ class PygAttention(torch.nn.Module):
         """[N, H, C] of the edges [2, E] and what `projected` gives."""
         layer = self.layer
         if self.kind == "gat":
-            x = (tensors[0], tensors[0])
-            logits = ((x[0] * layer.att_src).sum(dim=-1), (x[1] * layer.att_dst).sum(dim=-1))
-            weights = layer.edge_updater(edge_index, alpha=logits, edge_attr=None, size=None)
-            return layer.propagate(edge_index, x=x, alpha=weights, size=None)
+            values, *logits = tensors
+            weights = layer.edge_updater(edge_index, alpha=tuple(logits), edge_attr=None, size=None)
+            return layer.propagate(edge_index, x=(values, values), alpha=weights, size=None)
         if self.kind == "gatv2":
             weights = layer.edge_updater(edge_index, x=tensors, edge_attr=None)
             return layer.propagate(edge_index, x=tensors, alpha=weights)
@@ -91,10 +95,7 @@ class OursAttention(torch.nn.Module):
         """[N, H, C] of the grouped edges and what `projected` gives."""
         layer = self.layer
         if self.kind == "gat":
-            (values,) = tensors
-            source_logits = torch.einsum("nhc,hc->nh", values, layer.att_src[0])
-            target_logits = torch.einsum("nhc,hc->nh", values, layer.att_dst[0])
-            return ops.gat_attention(csc, values, source_logits, target_logits)[0]
+            return ops.gat_attention(csc, *tensors)[0]
         if self.kind == "gatv2":
             return ops.gatv2_attention(csc, *tensors, layer.att[0])[0]
         return ops.dot_attention(csc, *tensors, scale=1.0 / math.sqrt(layer.out_channels))[0]

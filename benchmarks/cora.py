@@ -22,9 +22,7 @@ from sage_attention.recipes.trainer import Trainer, TrainingOptions
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/cora.npz"))
     parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default: 10)")
     parser.add_argument("--threads", type=int, default=1)

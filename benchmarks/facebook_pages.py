@@ -111,16 +111,12 @@ def run(folder: Path, seed: int, epochs: int, threads: int, peer_every: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/facebook_pages"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--peer-every", type=int, default=1, help="an epoch of PyG after so many of ours; 0: none"
-    )
+    parser.add_argument("--peer-every", type=int, default=1, help="an epoch of PyG after so many of ours; 0: none")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = []

@@ -52,8 +52,6 @@ def hub():
     rng = np.random.default_rng(3)
     num_nodes = 60_000
     few = 90_000
-    targets = np.concatenate(
-        [np.zeros(HUB_DEGREE, int), np.ones(70_000, int), rng.integers(2, num_nodes, few)]
-    )
+    targets = np.concatenate([np.zeros(HUB_DEGREE, int), np.ones(70_000, int), rng.integers(2, num_nodes, few)])
     sources = rng.integers(0, num_nodes, len(targets))
     return Graph.from_edge_index(rng.permutation(np.stack([sources, targets]), axis=1), num_nodes)

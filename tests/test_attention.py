@@ -73,9 +73,7 @@ def test_square_graph_with_loops_and_duplicates(score, edge_channels):
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize(
-    "options", [{}, {"dropout": 0.25}, {"fan_out": 1500}, {"fan_out": 9000, "replace": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.25}, {"fan_out": 1500}, {"fan_out": 9000, "replace": True}])
 def test_row_of_thousands_of_edges(score, options):
     graph = Graph.from_edge_index(edges_of_degrees([3, 5000, 0, 65], 50), (50, 4))
     inputs = make_inputs(score, graph, 2, 8, 2, **options)
@@ -142,9 +140,7 @@ def test_large_scores_do_not_overflow(score, magnitude, sign):
         assert_forward(inputs, expected)
 
 
-@pytest.mark.parametrize(
-    "gap", [10, 80, 86, 87, 87.25, 87.5, 88, 100, 104, 150, 700, 708, 709, 745, 800, 1e5, 1e30]
-)
+@pytest.mark.parametrize("gap", [10, 80, 86, 87, 87.25, 87.5, 88, 100, 104, 150, 700, 708, 709, 745, 800, 1e5, 1e30])
 def test_small_weights(gap):
     """Two edges whose scores differ: the smaller weight is exp(-gap), or 0 where that is no normal number."""
     graph = Graph([0, 2], [0, 1], num_sources=2)
@@ -163,9 +159,7 @@ def test_small_weights(gap):
 WHOLE_BLOCK = pytest.mark.xfail(reason="a block of scores of -inf makes its row not a number", strict=True)
 
 
-@pytest.mark.parametrize(
-    "hidden", [1, 31, *(pytest.param(n, marks=WHOLE_BLOCK) for n in (32, 33, 64, 69)), 70]
-)
+@pytest.mark.parametrize("hidden", [1, 31, *(pytest.param(n, marks=WHOLE_BLOCK) for n in (32, 33, 64, 69)), 70])
 def test_score_of_minus_infinity_hides_an_edge(hidden):
     """Also where it hides a whole block of edges; a row with nothing left is not a number, as in NumPy."""
     rng = np.random.default_rng(0)
@@ -183,9 +177,7 @@ def test_score_of_minus_infinity_hides_an_edge(hidden):
             got = attention_forward(typed, return_weights=True)
             for name in ("out", "weights"):
                 limit = FORWARD_LIMIT[dtype] * 10
-                np.testing.assert_allclose(
-                    getattr(got, name), expected[name], rtol=limit, atol=limit, err_msg=level
-                )
+                np.testing.assert_allclose(getattr(got, name), expected[name], rtol=limit, atol=limit, err_msg=level)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("pyarrow", reason="tables are read with PyArrow")
 
-from sage_attention.cli import main  # noqa: E402
-from sage_attention.recipes.synthetic import social_network, write_social_network  # noqa: E402
+from sage_attention.cli import main
+from sage_attention.recipes.synthetic import social_network, write_social_network
 
 RESULTS = {
     "model.safetensors", "config.json", "predictions.parquet", "embeddings.npy", "metrics.json", "report.html",
@@ -140,8 +140,6 @@ SPOILT = {
     "directory": (_directory, "edges.csv"),
     "no array": (lambda folder: (folder / "features.npy").write_bytes(b"no array"), "features.npy"),
 }
-
-
 
 
 @pytest.mark.parametrize("wrong", list(SPOILT))

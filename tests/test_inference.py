@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("safetensors", reason="models are saved as safetensors")
 
-from sage_attention import Graph, load_model  # noqa: E402
-from sage_attention.errors import ArgumentError, DataError  # noqa: E402
-from sage_attention.inference import ModelConfig, NodeClassifier, normalized, project, with_self_loops  # noqa: E402
+from sage_attention import Graph, load_model
+from sage_attention.errors import ArgumentError, DataError
+from sage_attention.inference import ModelConfig, NodeClassifier, normalized, project, with_self_loops
 
 CONFIG = ModelConfig(num_features=6, class_names=["a", "b", "c"], hidden=4, heads=2, layers=2)
 
@@ -106,9 +106,7 @@ def test_self_loops_replace_those_that_are_there():
 
 
 def test_rows_without_sum_stay():
-    np.testing.assert_array_equal(
-        normalized(np.array([[1, 3], [0, 0]], np.float32), "row"), [[0.25, 0.75], [0, 0]]
-    )
+    np.testing.assert_array_equal(normalized(np.array([[1, 3], [0, 0]], np.float32), "row"), [[0.25, 0.75], [0, 0]])
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,7 @@ def test_layouts_agree(tmp_path):
     numbers = [f"sizeof({name})" for name in STRUCTURES] + [f"offsetof({n}, {f})" for n, f in places]
     source, program = tmp_path / "layout.c", tmp_path / "layout.exe"
     prints = "\n".join(f'printf("%d\\n", (int)({number}));' for number in numbers)
-    source.write_text(
-        f"#include <stdio.h>\n#include <sage_attention.h>\nint main(void) {{\n{prints}\nreturn 0;\n}}\n"
-    )
+    source.write_text(f"#include <stdio.h>\n#include <sage_attention.h>\nint main(void) {{\n{prints}\nreturn 0;\n}}\n")
     strict = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]  # the header is plain C
     subprocess.run([compiler, *strict, "-I", HEADER.parent, source, "-o", program], check=True)
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
@@ -131,9 +129,7 @@ def test_enumerations_agree(header):
     values = {name: int(value) for name, value in re.findall(r"SAGE_ATTENTION_(\w+) = (\d+)", header)}
     mirrored = {score.upper(): value for score, value in _native.SCORES.items()}
     mirrored |= {name: getattr(_native, name) for name in ("FLOAT32", "FLOAT64", "INT32", "INT64")}
-    mirrored |= {
-        name: getattr(_native, f"_{name}") for name in ("INVALID_ARGUMENT", "OUT_OF_MEMORY", "UNSUPPORTED")
-    }
+    mirrored |= {name: getattr(_native, f"_{name}") for name in ("INVALID_ARGUMENT", "OUT_OF_MEMORY", "UNSUPPORTED")}
     assert mirrored == {name: value for name, value in values.items() if name != "OK"}
     assert values["OK"] == 0
 
@@ -170,9 +166,7 @@ def test_installed_package_is_whole(installed):
         for file in source
         if file.suffix not in generated and not any(part.startswith(".") for part in file.parts)
     }
-    files = {
-        file.as_posix() for file in installed.files if file.parts[0] == package.name and file.suffix != ".pyc"
-    }
+    files = {file.as_posix() for file in installed.files if file.parts[0] == package.name and file.suffix != ".pyc"}
     assert files == expected | {f"sage_attention/{_native._path().name}"}
 
 

@@ -170,16 +170,12 @@ def test_one_hop_equals_each_hop(ragged):
     bounds = np.cumsum((0, *sample.num_sampled_nodes))
     for hop in range(3):
         rows = range(bounds[hop], bounds[hop + 1])
-        alone = [
-            sample_one_hop(ragged, [sample.nodes[row]], (4, 3, 2)[hop], seed=77, hop=hop) for row in rows
-        ]
+        alone = [sample_one_hop(ragged, [sample.nodes[row]], (4, 3, 2)[hop], seed=77, hop=hop) for row in rows]
         begin, end = sample.indptr[bounds[hop]], sample.indptr[bounds[hop + 1]]
         np.testing.assert_array_equal(
             np.concatenate([one.sources for one in alone]), sample.nodes[sample.sources[begin:end]]
         )
-        np.testing.assert_array_equal(
-            np.concatenate([one.edge_ids for one in alone]), sample.edge_ids[begin:end]
-        )
+        np.testing.assert_array_equal(np.concatenate([one.edge_ids for one in alone]), sample.edge_ids[begin:end])
 
 
 def test_duplicate_seeds():
@@ -197,8 +193,7 @@ def test_same_for_any_number_of_threads(hub):
     for fan_outs in ([15, 10, 5], [-1], [30, 30]):
         for replace in (False, True):
             samples = [
-                sample_neighbours(hub, seeds, fan_outs, seed=1, replace=replace, num_threads=n)
-                for n in (1, 2, 8, 0)
+                sample_neighbours(hub, seeds, fan_outs, seed=1, replace=replace, num_threads=n) for n in (1, 2, 8, 0)
             ]
             for other in samples[1:]:
                 assert_equal(samples[0], other)

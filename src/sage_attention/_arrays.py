@@ -50,9 +50,7 @@ def integers(name: str, value: Any, shape: tuple[int | None, ...]) -> NDArray[np
     """
     array = as_numpy(name, value)
     text = "[" + ", ".join("*" if length is None else str(length) for length in shape) + "]"
-    fits = array.ndim == len(shape) and all(
-        wanted is None or wanted == got for wanted, got in zip(shape, array.shape)
-    )
+    fits = array.ndim == len(shape) and all(wanted is None or wanted == got for wanted, got in zip(shape, array.shape))
     if not fits:
         raise ArgumentError(name, f"an array of integers of shape {text}", f"shape {list(array.shape)}")
     if array.size == 0 and array.dtype.kind in "fiu":

@@ -221,9 +221,7 @@ def _checked(inputs: AttentionInputs) -> AttentionInputs:
     rows = len(changes["targets"]) if "targets" in changes else graph.num_targets
     values = as_numpy("values", inputs.values)
     if values.ndim != 3 or values.dtype not in _DTYPES:
-        raise ArgumentError(
-            "values", "a float32 or float64 array [S, H, C]", f"{values.dtype} {list(values.shape)}"
-        )
+        raise ArgumentError("values", "a float32 or float64 array [S, H, C]", f"{values.dtype} {list(values.shape)}")
     heads, channels = values.shape[1:]
     sizes = {"S": graph.num_sources, "R": rows, "E": graph.num_edges, "H": heads, "C": channels}
     sizes["H*C"] = heads * channels
@@ -422,9 +420,7 @@ def attention_backward(
     if grad_weights is not None and outputs.weights is None:
         raise ArgumentError("outputs", "weights, as there is a grad_weights", "None")
     wanted = {
-        name: np.empty_like(array)
-        for name in _SHAPES[inputs.score]
-        if (array := getattr(inputs, name)) is not None
+        name: np.empty_like(array) for name in _SHAPES[inputs.score] if (array := getattr(inputs, name)) is not None
     }
     problem, result = native_problem(inputs, num_threads), _native_result(outputs)
     addresses: dict[str, Any] = {name: _native.address(array) for name, array in given.items()}
@@ -476,9 +472,7 @@ def gat_attention(
         >>> gat_attention(graph, values, np.zeros((3, 1), np.float32))[2]
         array([[0.5]], dtype=float32)
     """
-    inputs = AttentionInputs(
-        "gat", graph, values, source_logits=source_logits, target_logits=target_logits, **options
-    )
+    inputs = AttentionInputs("gat", graph, values, source_logits=source_logits, target_logits=target_logits, **options)
     return _out(inputs, return_weights, num_threads)
 
 
@@ -563,9 +557,7 @@ def _out(inputs: AttentionInputs, return_weights: bool, num_threads: int) -> Any
     return (outputs.out, outputs.weights) if return_weights else outputs.out
 
 
-def aggregate(
-    graph: Graph, values: Floats, edge_values: Floats | None = None, *, num_threads: int = 0
-) -> Floats:
+def aggregate(graph: Graph, values: Floats, edge_values: Floats | None = None, *, num_threads: int = 0) -> Floats:
     """The weighted sum of the neighbours' rows: a sparse times a dense matrix.
 
     Args:

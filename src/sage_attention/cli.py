@@ -15,7 +15,9 @@ from .errors import ArgumentError, MissingDependencyError, SageAttentionError
 
 __all__ = ["main"]
 
-_NOT_THE_OTHER = "Attention over sampled neighbours of large graphs. (Not sageattention, the quantised attention kernels.)"
+_NOT_THE_OTHER = (
+    "Attention over sampled neighbours of large graphs. (Not sageattention, the quantised attention kernels.)"
+)
 
 
 def _positive(text: str) -> int:
@@ -265,11 +267,11 @@ def _say(text: str, stream: IO[str] | None = None) -> None:
 
 def _demo(arguments: argparse.Namespace) -> int:
     _need_torch()
+    import numpy as np
+
     from .recipes.node_dataset import NodeDataset
     from .recipes.split import stratified_split
     from .recipes.synthetic import social_network
-
-    import numpy as np
 
     network = social_network(arguments.members, seed=arguments.seed)
     train, val, test = stratified_split(network.labels, (0.6, 0.2, 0.2), arguments.seed)

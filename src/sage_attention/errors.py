@@ -5,7 +5,10 @@ Every message names the argument or the file, what was expected, what came, and 
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["ArgumentError", "DataError", "MissingDependencyError", "NativeError", "SageAttentionError"]
 
@@ -93,8 +96,7 @@ class MissingDependencyError(SageAttentionError, ImportError):
     def __init__(self, package: str, needed_for: str, extra: str) -> None:
         self.package = package
         super().__init__(
-            f"{needed_for} needs {package}, which is not installed; "
-            f'run: pip install "sage-graph-attention[{extra}]"'
+            f'{needed_for} needs {package}, which is not installed; run: pip install "sage-graph-attention[{extra}]"'
         )
 
 

@@ -79,9 +79,7 @@ class Graph:
     num_sources: int
     edge_ids: NDArray[np.int64] | None
 
-    def __init__(
-        self, indptr: Any, indices: Any, num_sources: int | None = None, edge_ids: Any = None
-    ) -> None:
+    def __init__(self, indptr: Any, indices: Any, num_sources: int | None = None, edge_ids: Any = None) -> None:
         starts = integers("indptr", indptr, (None,)).astype(np.int64, copy=False)
         sources = integers("indices", indices, (None,))
         if len(starts) == 0:

@@ -170,9 +170,8 @@ def to_pyg(graph: Graph) -> Any:
                 [1, 1]])
     """
     try:
-        from torch_geometric.data import Data
-
         import torch
+        from torch_geometric.data import Data
     except ImportError as error:
         raise MissingDependencyError("torch-geometric", "to_pyg", "pyg") from error
     return Data(edge_index=torch.from_numpy(graph.to_edge_index()), num_nodes=graph.num_nodes)

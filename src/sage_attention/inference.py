@@ -304,7 +304,7 @@ def load_model(folder: str | Path) -> NodeClassifier:
     Example:
         >>> load_model("no such folder")
         Traceback (most recent call last):
-        sage_attention.errors.DataError: no such folder: expected the output folder of a training run, got no config.json
+        sage_attention.errors.DataError: no such folder: expected the output folder of a training run, ...
     """
     folder = Path(folder)
     config_path, model_path = folder / CONFIG_FILE, folder / MODEL_FILE
@@ -320,7 +320,9 @@ def load_model(folder: str | Path) -> NodeClassifier:
         text = config_path.read_text(encoding="utf-8")
         tensors = load_file(model_path)
     except (OSError, SafetensorError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(model_path, "a readable model", error, hint="train it anew, or copy the folder again") from error
+        raise DataError(
+            model_path, "a readable model", error, hint="train it anew, or copy the folder again"
+        ) from error
     config = ModelConfig.from_json(config_path, text)
     try:
         return NodeClassifier(config, tensors)

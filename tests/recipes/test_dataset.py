@@ -45,9 +45,7 @@ def test_all_three(write):
     data = load_dataset(write("e.csv", EDGES), write("f.csv", FEATURES), write("l.csv", LABELS))
     assert data.node_ids.tolist() == [10, 20, 30, 40]
     assert data.edge_index.tolist() == [[0, 2, 0, 1, 3], [1, 0, 1, 1, 2]]
-    np.testing.assert_array_equal(
-        data.features, np.array([[1, 0.1], [2, 0.2], [3, 0.3], [4, 0.4]], np.float32)
-    )
+    np.testing.assert_array_equal(data.features, np.array([[1, 0.1], [2, 0.2], [3, 0.3], [4, 0.4]], np.float32))
     assert data.labels.tolist() == [1, 1, 0, 0]
     assert data.class_names == ["x", "y"]
     assert (data.num_nodes, data.num_edges, data.num_classes) == (4, 5, 2)
@@ -86,9 +84,7 @@ def test_without_features_nodes_are_those_of_labels_and_edges(write):
 
 
 def test_nodes_without_edges_or_labels_stay(write):
-    data = load_dataset(
-        write("e.csv", "10,20\n"), write("f.csv", FEATURES), write("l.csv", "10,x\n20,y\n40,x\n30,y\n")
-    )
+    data = load_dataset(write("e.csv", "10,20\n"), write("f.csv", FEATURES), write("l.csv", "10,x\n20,y\n40,x\n30,y\n"))
     assert data.num_nodes == 4
 
 

@@ -27,9 +27,7 @@ def data_file(name):
 def pages():
     folder = data_file("facebook_pages")
     start = time.perf_counter()
-    data = load_dataset(
-        folder / "edges.csv", folder / "features.json", folder / "target.csv", undirected=True
-    )
+    data = load_dataset(folder / "edges.csv", folder / "features.json", folder / "target.csv", undirected=True)
     return data, time.perf_counter() - start
 
 

@@ -109,9 +109,7 @@ def test_same_column_as_end_and_further(tmp_path):
 @pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.uint16(), pa.string(), pa.large_string()])
 def test_parquet(tmp_path, kind):
     columns = [pa.array(row).cast(kind) for row in EDGES]
-    pq.write_table(
-        pa.Table.from_arrays([pa.array([1.0] * 4), *columns], ["w", "src", "dst"]), tmp_path / "e.parquet"
-    )
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0] * 4), *columns], ["w", "src", "dst"]), tmp_path / "e.parquet")
     wanted = EDGES.tolist() if pa.types.is_integer(kind) else EDGES.astype("U").tolist()
     assert pair(tmp_path / "e.parquet") == wanted
     assert read_edges(tmp_path / "e.parquet", columns=["w"]).columns["w"].tolist() == [1.0] * 4

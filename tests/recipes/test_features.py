@@ -121,9 +121,7 @@ def test_parquet(tmp_path):
     assert table.names == ("a", "b", "c")
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.list_(pa.float64()), pa.list_(pa.float32(), 3), pa.large_list(pa.float32())]
-)
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float32(), 3), pa.large_list(pa.float32())])
 def test_parquet_of_lists(tmp_path, kind):
     pq.write_table(pa.table({"id": [4, 2], "x": pa.array(VALUES.tolist(), kind)}), tmp_path / "f.parquet")
     table = read_features(tmp_path / "f.parquet")

@@ -132,9 +132,7 @@ def test_arrays_that_are_no_ids(array, message):
 
 
 def test_repeated_id_points_at_its_second_row():
-    with pytest.raises(
-        DataError, match=r"row 5, column id: expected once, got node 'b' again \(first on row 3\)"
-    ):
+    with pytest.raises(DataError, match=r"row 5, column id: expected once, got node 'b' again \(first on row 3\)"):
         made(["a", "b", "c", "b", "a"]).check_unique("once")
     made([3, 1, 2]).check_unique("once")
     made([1, 2, 3]).check_unique("once")

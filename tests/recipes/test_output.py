@@ -270,9 +270,7 @@ def test_no_space_for_the_probe_is_found_at_once(tmp_path, monkeypatch):
 
 
 def test_a_file_system_without_fsync_is_fine(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        output.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EINVAL, "not here"))
-    )
+    monkeypatch.setattr(output.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EINVAL, "not here")))
     output.write_json(output.prepare_output_folder(tmp_path) / "a.json", 1)
     assert names(tmp_path) == ["a.json"]
 

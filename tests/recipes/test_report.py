@@ -255,9 +255,7 @@ def test_odd_histories(history):
 
 def test_a_nearly_flat_accuracy_does_not_look_like_progress():
     text = render_report(replace(a_run(), history=[{"val_accuracy": 0.930 + one * 1e-4} for one in range(5)]))
-    ticks = re.findall(
-        r'class="axis" text-anchor="end">([\d.]+)\u00a0%<', text.split('id="accuracy-title"')[1][:4000]
-    )
+    ticks = re.findall(r'class="axis" text-anchor="end">([\d.]+)\u00a0%<', text.split('id="accuracy-title"')[1][:4000])
     assert float(ticks[-1]) - float(ticks[0]) >= 10
     assert len(set(ticks)) == len(ticks), "no two ticks read the same"
 

@@ -26,9 +26,7 @@ def test_confusion_counts_and_class_scores(pairs):
     for one, score in enumerate(scores.class_scores(counts)):
         assert (score.support, score.predicted) == (true.count(one), predicted.count(one))
         assert score.recall == (pairs.count((one, one)) / true.count(one) if one in true else None)
-        assert score.precision == (
-            pairs.count((one, one)) / predicted.count(one) if one in predicted else None
-        )
+        assert score.precision == (pairs.count((one, one)) / predicted.count(one) if one in predicted else None)
 
 
 def test_confusion_refuses_what_does_not_fit():

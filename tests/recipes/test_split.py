@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from sage_attention.errors import ArgumentError, DataError
 from sage_attention.recipes.split import check_fractions, check_seed, stratified_split
 
-FRACTIONS = st.sampled_from(
-    [(0.6, 0.2, 0.2), (0.98, 0.01, 0.01), (0.01, 0.01, 0.98), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0)]
-)
+FRACTIONS = st.sampled_from([(0.6, 0.2, 0.2), (0.98, 0.01, 0.01), (0.01, 0.01, 0.98), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0)])
 
 
 @given(st.lists(st.integers(-1, 4), max_size=80), FRACTIONS, st.integers(0, 2**64 - 1))
@@ -73,15 +71,11 @@ def test_a_node_draws_by_its_position_alone():
     # Taking one class's labels away must not move the others.
     labels = np.arange(60) % 2
     fewer = np.where(labels == 1, -1, labels)
-    for part, again in zip(
-        stratified_split(labels, (0.6, 0.2, 0.2), 3), stratified_split(fewer, (0.6, 0.2, 0.2), 3)
-    ):
+    for part, again in zip(stratified_split(labels, (0.6, 0.2, 0.2), 3), stratified_split(fewer, (0.6, 0.2, 0.2), 3)):
         assert part[labels[part] == 0].tolist() == again.tolist()
 
 
-@pytest.mark.parametrize(
-    "fractions", [(0.6, 0.2, 0.2), [1, 0, 0], (0.7, 0.2, 0.1), np.array([0.5, 0.25, 0.25])]
-)
+@pytest.mark.parametrize("fractions", [(0.6, 0.2, 0.2), [1, 0, 0], (0.7, 0.2, 0.1), np.array([0.5, 0.25, 0.25])])
 def test_good_fractions(fractions):
     made = check_fractions(fractions)
     assert all(type(f) is float for f in made)

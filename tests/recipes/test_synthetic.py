@@ -106,9 +106,7 @@ def test_some_members_have_no_features(network):
 
 def test_features_alone_are_not_enough_and_neighbours_help(network):
     alone = least_squares_accuracy(network.features, network.labels)
-    with_neighbours = least_squares_accuracy(
-        np.hstack([network.features, neighbour_mean(network)]), network.labels
-    )
+    with_neighbours = least_squares_accuracy(np.hstack([network.features, neighbour_mean(network)]), network.labels)
     assert 0.60 < alone < 0.75
     assert 0.88 < with_neighbours < 0.97
 
@@ -117,9 +115,7 @@ def test_attention_has_something_to_decide(network):
     """An oracle that ignores misleading neighbours beats the plain mean, so weights matter."""
     sources, targets = network.edge_index
     keep = network.labels[sources] == network.labels[targets]
-    chosen = SyntheticNetwork(
-        network.edge_index[:, keep], network.features, network.labels, network.class_names
-    )
+    chosen = SyntheticNetwork(network.edge_index[:, keep], network.features, network.labels, network.class_names)
     plain = least_squares_accuracy(neighbour_mean(network), network.labels)
     oracle = least_squares_accuracy(neighbour_mean(chosen), network.labels)
     assert oracle > plain + 0.03

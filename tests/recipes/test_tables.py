@@ -393,9 +393,7 @@ def test_column_name_with_a_line_break_stays_on_one_line(tmp_path):
 def test_short_quote_left_open(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('id,label\n1,a\n2,"b\n3,c\n4,d\n')
-    with pytest.raises(
-        DataError, match="row 3: expected cells with both their quotes, got a quote that is not"
-    ):
+    with pytest.raises(DataError, match="row 3: expected cells with both their quotes, got a quote that is not"):
         cells(open_table(path))
 
 

@@ -163,9 +163,7 @@ def test_empty_archive(tmp_path):
 
 def test_header_that_promises_too_much(tmp_path):
     header = made(
-        lambda b: np.lib.format.write_array_header_1_0(
-            b, {"descr": "<i8", "fortran_order": False, "shape": (2, 2**50)}
-        )
+        lambda b: np.lib.format.write_array_header_1_0(b, {"descr": "<i8", "fortran_order": False, "shape": (2, 2**50)})
     )
     (tmp_path / "h.npy").write_bytes(header + b"\0" * 64)
     with pytest.raises(DataError, match=r"a NumPy \.npy file, got one that cannot be read"):
@@ -174,7 +172,5 @@ def test_header_that_promises_too_much(tmp_path):
 
 def test_parquet_that_is_text(tmp_path):
     (tmp_path / "t.parquet").write_text("source,target\n0,1\n")
-    with pytest.raises(
-        DataError, match=r"a Parquet file, got one that cannot be read \(.*\); the file may be cut"
-    ):
+    with pytest.raises(DataError, match=r"a Parquet file, got one that cannot be read \(.*\); the file may be cut"):
         read_edges(tmp_path / "t.parquet")

@@ -180,9 +180,7 @@ def test_data_set_keeps_what_belongs_to_an_id(tmp_path, ids, data):
     loaded = load_dataset(
         write_text(tmp_path / "e.csv", [("source", "target"), *edges], form),
         write_text(tmp_path / "f.csv", [("id", "x"), *((i, ids.index(i)) for i in shuffled)], form),
-        write_text(
-            tmp_path / "l.csv", [("id", "label"), *((i, ids.index(i) % 2) for i in reversed(shuffled))], form
-        ),
+        write_text(tmp_path / "l.csv", [("id", "label"), *((i, ids.index(i) % 2) for i in reversed(shuffled))], form),
     )
     names = [str(i) for i in loaded.node_ids.tolist()]
     assert sorted(names) == sorted(ids)

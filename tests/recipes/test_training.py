@@ -10,17 +10,17 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("scipy", reason="training reads tables with SciPy")
 
-import scipy.sparse  # noqa: E402
+import scipy.sparse
 
-from sage_attention.errors import DataError  # noqa: E402
-from sage_attention.inference import ModelConfig, load_model  # noqa: E402
-from sage_attention.recipes import node  # noqa: E402
-from sage_attention.recipes.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint  # noqa: E402
-from sage_attention.recipes.node import train_node_classifier  # noqa: E402
-from sage_attention.recipes.node_dataset import NodeDataset  # noqa: E402
-from sage_attention.recipes.split import stratified_split  # noqa: E402
-from sage_attention.recipes.synthetic import social_network  # noqa: E402
-from sage_attention.recipes.trainer import TrainingOptions, TrainingState  # noqa: E402
+from sage_attention.errors import DataError
+from sage_attention.inference import ModelConfig, load_model
+from sage_attention.recipes import node
+from sage_attention.recipes.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint
+from sage_attention.recipes.node import train_node_classifier
+from sage_attention.recipes.node_dataset import NodeDataset
+from sage_attention.recipes.split import stratified_split
+from sage_attention.recipes.synthetic import social_network
+from sage_attention.recipes.trainer import TrainingOptions, TrainingState
 
 OPTIONS = TrainingOptions(epochs=4, patience=4, batch_size=100, fan_outs=(5, 5), dropout=0.3, attention_dropout=0.2)
 CONFIG = ModelConfig(num_features=0, hidden=4, heads=2)

@@ -117,9 +117,7 @@ def test_gatv2(csc, with_edges):
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("with_edges", [True, False])
 def test_dot(csc, with_edges, scale):
-    queries, keys, values, features, edge_queries = tensors(
-        (R, H, C), (S, H, C), (S, H, C), (17, D), (R, H, D)
-    )
+    queries, keys, values, features, edge_queries = tensors((R, H, C), (S, H, C), (S, H, C), (17, D), (R, H, D))
     factor = C**-0.5 if scale is None else scale
 
     def score(j, i, e):
@@ -182,9 +180,7 @@ def test_dropout(csc, seed):
 def test_the_mask_does_not_depend_on_the_grouping(csc):
     values, source = tensors((S, H, C), (S, H))
     # The same edges with those of each target in another order.
-    order = torch.cat(
-        [torch.arange(first, last).flip(0) for first, last in zip(csc.indptr[:-1], csc.indptr[1:])]
-    )
+    order = torch.cat([torch.arange(first, last).flip(0) for first, last in zip(csc.indptr[:-1], csc.indptr[1:])])
     turned = Csc(csc.indptr, csc.indices[order], csc.edge_ids[order])
     options = {"dropout": 0.5, "dropout_seed": 8, "return_weights": True}
     out, weights = fallback.gat_attention(csc, values, source, **options)

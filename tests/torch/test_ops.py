@@ -1,4 +1,4 @@
-"""The native operators under PyTorch: gradients, schemas, compile, export, autocast, threads, agreement with fallback."""
+"""The native operators under PyTorch: gradients, schemas, compile, export, low precision, threads, fallback."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def make_edges(by_source: bool = False, dtype: torch.dtype = torch.int64) -> ops
     return ops.csc(torch.stack([sources, targets]).to(dtype), SOURCES, TARGETS, by_source=by_source)
 
 
-def make_tensors(
-    score: str, edge_features: bool, dtype: torch.dtype = torch.float64
-) -> dict[str, torch.Tensor]:
+def make_tensors(score: str, edge_features: bool, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(4)
 
     def leaf(*shape: int) -> torch.Tensor:
@@ -91,9 +89,7 @@ def test_each_gradient_alone(score, edge_features):
     edges = make_edges()
     tensors = make_tensors(score, edge_features)
     out = FUNCTIONS[score](edges, **tensors)[0]
-    whole = dict(
-        zip(tensors, torch.autograd.grad(out.square().sum(), list(tensors.values()), allow_unused=True))
-    )
+    whole = dict(zip(tensors, torch.autograd.grad(out.square().sum(), list(tensors.values()), allow_unused=True)))
     for name, expected in whole.items():
         alone = {n: t.detach().requires_grad_(n == name) for n, t in tensors.items()}
         (grad,) = torch.autograd.grad(FUNCTIONS[score](edges, **alone)[0].square().sum(), [alone[name]])

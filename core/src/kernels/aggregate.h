@@ -15,7 +15,7 @@ SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t o
     using T = typename V::T;
     const T* table = static_cast<const T*>(t.values) + offset;
     const T* factors = static_cast<const T*>(t.edge_values);
-    const PrefetchRange range(Prefetch::kAll, t.channels, 0, N * int64_t{V::kWidth}, sizeof(T));
+    const PrefetchRange range(kPrefetchAll, t.channels, 0, N * int64_t{V::kWidth}, sizeof(T));
     V sum[N];
     for (int v = 0; v < N; ++v) sum[v] = V::set(0);
     for (int64_t e = t.indptr[r]; e < t.indptr[r + 1]; ++e) {

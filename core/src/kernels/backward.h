@@ -67,7 +67,7 @@ SAGE_INLINE void backward_target_row(const AttentionTask& t, const PartialGradie
         const Rows<T> values{static_cast<const T*>(t.values), s.width, work.neighbours.of(t, e, n)};
         Rows<T> keys{static_cast<const T*>(t.keys), s.width, values.index};
         target_scores<V>(t, work, fixed, e, n, keys, values.table);
-        const Prefetch prefetch = keys.table == values.table ? Prefetch::kSecondHalf : Prefetch::kAll;
+        const Prefetch prefetch = keys.table == values.table ? Prefetch{4, 8} : kPrefetchAll;
         work.operations.dot(s, n, values, Fixed<T>{grad}, work.gated, prefetch);
         if (grad_edge) add_edge_dots<V>(t, work, n, T(1), EdgeVectors<T>{grad_edge, nullptr}, work.gated);
         block_gradients<V, true>(t, work, n, maxima, inverse, mean);
@@ -88,7 +88,7 @@ SAGE_INLINE void backward_target_row(const AttentionTask& t, const PartialGradie
             }
         } else {
             if (is_last) sum.to_factor = work.scale;
-            work.operations.sum(s, n, keys, sum, Prefetch::kNone);
+            work.operations.sum(s, n, keys, sum, Prefetch{});
             if (t.grad_edge_queries) edge_weighted_sum<V>(t, work, n, work.slope, nullptr, work.edge_sum);
             if (t.grad_edge_features) {
                 // edge_fixed is already times scale
@@ -167,9 +167,9 @@ SAGE_INLINE void backward_source_row(const AttentionTask& t, const PartialGradie
             gatv2_scores<V>(t, work, n, queries, fixed);
         } else {
             dot_scores<V>(t, work, n, queries, fixed, EdgeVectors<T>{static_cast<const T*>(t.edge_queries), index},
-                          Prefetch::kAll);
+                          kPrefetchAll);
         }
-        work.operations.dot(s, n, grads, Fixed<T>{values}, work.gated, Prefetch::kFirstHalf);
+        work.operations.dot(s, n, grads, Fixed<T>{values}, work.gated, Prefetch{0, 4});
         if (t.grad_edge_out) {
             const T* grad_edge = static_cast<const T*>(t.grad_edge_out);
             add_edge_dots<V>(t, work, n, T(1), EdgeVectors<T>{grad_edge, index}, work.gated);
@@ -180,7 +180,7 @@ SAGE_INLINE void backward_source_row(const AttentionTask& t, const PartialGradie
             const bool done = is_last && t.score != SAGE_ATTENTION_GATV2;
             T* const to = static_cast<T*>(t.grad_values) + row * s.width;
             const Sum<T> sum{work.applied, is_first ? nullptr : work.sum, nullptr, done ? to : work.sum, nullptr};
-            work.operations.sum(s, n, grads, sum, Prefetch::kSecondHalf);
+            work.operations.sum(s, n, grads, sum, Prefetch{4, 8});
             if (t.score == SAGE_ATTENTION_GATV2) {
                 work.operations.leaky_sum(s, n, queries, fixed, static_cast<const T*>(t.attention),
                                           static_cast<T>(t.negative_slope),
@@ -192,7 +192,7 @@ SAGE_INLINE void backward_source_row(const AttentionTask& t, const PartialGradie
             work.operations.sum(s, n, queries,
                                 Sum<T>{work.slope, is_first ? nullptr : work.second, nullptr,
                                        is_last ? to : work.second, is_last ? work.scale : nullptr},
-                                Prefetch::kNone);
+                                Prefetch{});
         }
         if (t.score == SAGE_ATTENTION_GAT) {
             gat_logit_gradients<V>(t, work, n);

@@ -150,8 +150,8 @@ SAGE_INLINE void gather_fields(const Shape<V>& s, int64_t n, const int64_t* inde
                                typename V::T* const (&flat)[kFields], const typename V::T* then) {
     using T = typename V::T;
     const int64_t heads = kHeads > 0 ? kHeads : s.heads, record = heads * kFields;
-    const PrefetchRange range(Prefetch::kAll, record, 0, record, sizeof(T));
-    const PrefetchRange then_range(then ? Prefetch::kFirstHalf : Prefetch::kNone, s.width, 0, s.width, sizeof(T));
+    const PrefetchRange range(kPrefetchAll, record, 0, record, sizeof(T));
+    const PrefetchRange then_range(then ? Prefetch{0, kGatScores} : Prefetch{}, s.width, 0, s.width, sizeof(T));
     for (int64_t k = 0; k < n; ++k) {
         range.of(table + index[k + kAhead] * record);
         if (then) then_range.of(then + index[k + kAhead] * s.width);

@@ -7,13 +7,15 @@
 namespace sage {
 
 // work.score becomes work.weight = exp(score - row_max), after row_max has been raised to cover the block;
-// row_factor is what earlier sums must be multiplied with; row_sum includes the block, lane by lane.
+// row_factor is what earlier sums must be multiplied with; row_sum includes the block, lane by lane. Meanwhile
+// `prefetch` of `rows` is fetched; only where an edge is at least one vector of exponentials.
 template <class V>
-SAGE_INLINE void block_softmax(Work<V>& work, int64_t n) {
+SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, const Rows<typename V::T>& rows, Prefetch prefetch) {
     using T = typename V::T;
     const Shape<V>& s = work.s;
     pad<V>(s, n, work.score, -static_cast<T>(HUGE_VAL));
     const int64_t end = s.used(n);
+    const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(T));
     for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
         const V before = V::load(work.row_max + q);
         V largest = before;
@@ -21,7 +23,9 @@ SAGE_INLINE void block_softmax(Work<V>& work, int64_t n) {
         largest = fold<V>(s, largest, [](V a, V b) { return V::maximum(a, b); });
         const V factor = exp_nonpositive(before - largest);
         V sum = V::load(work.row_sum + q) * factor;
+        int64_t ahead = kAhead;
         for (int64_t x = q; x < end; x += s.pattern) {
+            if (q == 0) range.of(rows[ahead++]);
             const V weight = exp_nonpositive(V::load(work.score + x) - largest);
             weight.store(work.weight + x);
             sum = sum + weight;
@@ -125,7 +129,11 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
         Rows<T> keys{static_cast<const T*>(t.keys), s.width, values.index};
         target_scores<V>(t, work, fixed, e, n, keys, values.table);
         if (t.weights) scatter_edge_heads<V>(work, n, work.score, t.weights);
-        block_softmax<V>(work, n);
+        // How much of the values' rows scores have fetched, and will have been after the exponentials.
+        const bool scored = t.score == SAGE_ATTENTION_GAT || keys.table == values.table;
+        const int after_scores = !scored ? 0 : t.score == SAGE_ATTENTION_GAT ? kGatScores : kGatv2Scores;
+        const int after_softmax = s.head_stride < V::kWidth ? after_scores : after_scores + kSoftmax;
+        block_softmax<V>(work, n, values, Prefetch{after_scores, after_softmax});
         if (is_last) {
             for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
                 const V sum = fold_sum<V>(s, V::load(work.row_sum + q));
@@ -144,9 +152,7 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
         const T* to_factor = is_last ? work.row_inverse : nullptr;
         const Sum<T> sum{applied, is_first ? nullptr : work.sum, work.row_factor,
                          is_last ? static_cast<T*>(t.out) + row * s.width : work.sum, to_factor};
-        // Scores have fetched the first halves, but where they are of keys or of shifted rows.
-        const bool halves = t.score == SAGE_ATTENTION_GAT || keys.table == values.table;
-        const Prefetch prefetch = halves ? Prefetch::kSecondHalf : Prefetch::kAll;
+        const Prefetch prefetch{after_softmax, 8};
         if (positives) {
             gate_positives<V>(work, n, applied);
             const Sum<T> second{work.gated, is_first ? nullptr : work.second, work.row_factor,

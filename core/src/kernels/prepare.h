@@ -45,11 +45,11 @@ SAGE_INLINE void prepare_block(const AttentionTask& t, Work<V>& work, int64_t r,
     const int64_t row = r + t.row_offset, H = s.heads, D = s.edge_channels;
     const auto at = [&](const void* table, int64_t width) { return static_cast<const T*>(table) + row * width; };
     const Rows<T> grads{at(t.grad_out, s.width), s.width, work.counting};
-    work.operations.dot(s, n, grads, Fixed<T>{at(t.out, s.width), s.width}, work.gated, Prefetch::kNone);
+    work.operations.dot(s, n, grads, Fixed<T>{at(t.out, s.width), s.width}, work.gated, Prefetch{});
     // the part of D over edges with a positive score
     const bool positives = t.grad_target_logits != nullptr;
     if (positives) {
-        work.operations.dot(s, n, grads, Fixed<T>{at(t.positive_out, s.width), s.width}, work.slope, Prefetch::kNone);
+        work.operations.dot(s, n, grads, Fixed<T>{at(t.positive_out, s.width), s.width}, work.slope, Prefetch{});
     }
     for (int64_t k = 0; k < n; ++k) {
         const int64_t own = row + k;

@@ -79,22 +79,28 @@ struct Rows {
     SAGE_INLINE const T* operator[](int64_t k) const { return table + index[k] * stride; }
 };
 
-// Which part of the row kAhead further on an operation fetches while it works on a row. Two operations over the same
-// rows take half each, so that fetching goes on all the time.
-enum class Prefetch { kNone, kAll, kFirstHalf, kSecondHalf };
+// Which part of the row kAhead further on an operation fetches while it works on a row: eighths [begin, end) of its
+// channels. Operations over the same rows share them, so that fetching goes on evenly: a processor drops what exceeds
+// the twenty or so lines it can wait for.
+struct Prefetch {
+    int begin = 0, end = 0;
+};
+constexpr Prefetch kPrefetchAll{0, 8};
+#ifndef KG
+#define KG 2
+#define KV 4
+#define KS 2
+#endif
+constexpr int kGatScores = KG, kGatv2Scores = KV, kSoftmax = KS;
 
 // The part of `prefetch` that belongs to channels [offset, offset + count) of a row of `width`.
 struct PrefetchRange {
-    int64_t begin = 0, bytes = 0;
+    int64_t begin, bytes;
 
     SAGE_INLINE PrefetchRange(Prefetch prefetch, int64_t width, int64_t offset, int64_t count, int64_t element) {
-        if (prefetch == Prefetch::kNone) return;
-        begin = offset * element;
-        bytes = count * element;
-        if (prefetch == Prefetch::kAll) return;
-        begin /= 2;
-        bytes /= 2;
-        if (prefetch == Prefetch::kSecondHalf) begin += width * element / 2;
+        const int64_t share = prefetch.end - prefetch.begin;
+        begin = (prefetch.begin * width + share * offset) * element / 8;
+        bytes = share * count * element / 8;
     }
     SAGE_INLINE void of(const void* row) const {
         if (bytes == 0) return;

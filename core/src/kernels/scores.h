@@ -34,7 +34,7 @@ SAGE_INLINE void gatv2_scores(const AttentionTask& t, Work<V>& work, int64_t n, 
     if (shift) shift_rows<V>(t, work, n, rows);
     work.operations.leaky_dot(work.s, n, rows, fixed, static_cast<const T*>(t.attention),
                               static_cast<T>(t.negative_slope), work.score,
-                              shift ? Prefetch::kNone : Prefetch::kFirstHalf);
+                              shift ? Prefetch{} : Prefetch{0, kGatv2Scores});
 }
 
 // DOT: work.score of neighbours `rows` with the row `fixed`, already times scale. edge_vectors meet the edge features:
@@ -89,7 +89,7 @@ SAGE_INLINE void target_scores(const AttentionTask& t, Work<V>& work, const type
     } else if (t.score == SAGE_ATTENTION_GATV2) {
         gatv2_scores<V>(t, work, n, keys, fixed);
     } else {
-        dot_scores<V>(t, work, n, keys, fixed, EdgeVectors<T>{work.edge_fixed, nullptr}, Prefetch::kAll);
+        dot_scores<V>(t, work, n, keys, fixed, EdgeVectors<T>{work.edge_fixed, nullptr}, kPrefetchAll);
     }
 }
 

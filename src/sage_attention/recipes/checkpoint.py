@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sage_attention.errors import DataError
 from sage_attention.recipes.output import write_safetensors
 from sage_attention.recipes.trainer import TrainingState
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["CHECKPOINT_FILE", "load_checkpoint", "save_checkpoint"]
 
@@ -29,9 +31,7 @@ def save_checkpoint(folder: Path, state: TrainingState, run: dict[str, Any]) -> 
     Raises:
         SageAttentionError: It cannot be written; the previous checkpoint is then still there.
     """
-    tensors = {
-        f"{part}.{name}": tensor.numpy() for part in _PARTS for name, tensor in getattr(state, part).items()
-    }
+    tensors = {f"{part}.{name}": tensor.numpy() for part in _PARTS for name, tensor in getattr(state, part).items()}
     about = {
         "epoch": state.epoch,
         "history": state.history,

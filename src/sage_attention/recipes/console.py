@@ -29,7 +29,8 @@ class SafeStream:
     Example:
         >>> import io
         >>> raw = io.BytesIO()
-        >>> SafeStream(io.TextIOWrapper(raw, encoding="ascii", write_through=True)).write("3 → 4")
+        >>> console = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
+        >>> SafeStream(console).write("3 → 4")
         5
         >>> raw.getvalue()
         b'3 -> 4'

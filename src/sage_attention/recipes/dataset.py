@@ -152,9 +152,7 @@ def _parts(
     if table.split is not None:
         train, val, test = (np.sort(at[table.split == part]) for part in range(3))
         if train.size == 0:
-            raise DataError(
-                table.path, "at least one labelled node in train", "none", column=table.split_column
-            )
+            raise DataError(table.path, "at least one labelled node in train", "none", column=table.split_column)
         return train, val, test
     lonely = check_members(table.labels, table.class_names)
     if lonely is not None:

@@ -133,9 +133,7 @@ def read_edges(
     file = check_file(path)
     for column in (source, target, *columns):
         if column is not None:
-            raise DataError(
-                file, "a table when columns are asked for", f"column {quoted(column)} of a {kind} file"
-            )
+            raise DataError(file, "a table when columns are asked for", f"column {quoted(column)} of a {kind} file")
     if kind == "npy":
         return edges_from_array(file, read_npy(file), None)
     return _from_npz(file)
@@ -150,9 +148,7 @@ def _from_table(
     extra = {column: table.find(column) for column in columns}
     wanted = list(dict.fromkeys((first, second, *extra.values())))
     read = table.columns(wanted)
-    pair = common_type(
-        [ids_from_column(table, first, read[first]), ids_from_column(table, second, read[second])]
-    )
+    pair = common_type([ids_from_column(table, first, read[first]), ids_from_column(table, second, read[second])])
     further = {column: _further_column(table, i, read[i]) for column, i in extra.items()}
     return EdgeTable(table.path, pair[0], pair[1], further)
 
@@ -261,8 +257,7 @@ def _from_npz(path: Path) -> EdgeTable:
     if parts["row"].size == 0:
         raise DataError(path, "at least one edge", "none")
     ends = [
-        ids_from_numbers(IdColumn(np.empty(0, np.int64), path, key, _position), part)
-        for key, part in parts.items()
+        ids_from_numbers(IdColumn(np.empty(0, np.int64), path, key, _position), part) for key, part in parts.items()
     ]
     return EdgeTable(path, ends[0], ends[1])
 

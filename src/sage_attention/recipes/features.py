@@ -166,22 +166,16 @@ def _numbers(table: Table, position: int, column: Any) -> NDArray[np.float32]:
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not numeric:
         hint = "drop the column, or encode it as numbers"
-        raise DataError(
-            table.path, "a column of numbers", f"the type {kind}", column=table.label(position), hint=hint
-        )
+        raise DataError(table.path, "a column of numbers", f"the type {kind}", column=table.label(position), hint=hint)
     if column.null_count:
         at = int(np.argmax(column.is_null().to_numpy()))
-        raise DataError(
-            table.path, "a number", "an empty cell", row=table.row(at), column=table.label(position)
-        )
+        raise DataError(table.path, "a number", "an empty cell", row=table.row(at), column=table.label(position))
     with np.errstate(over="ignore"):  # what becomes infinite is refused just below
         values = np.asarray(column.to_numpy()).astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))
         got = quoted(table.cell(at, position) or values[at])
-        raise DataError(
-            table.path, "a finite float32 number", got, row=table.row(at), column=table.label(position)
-        )
+        raise DataError(table.path, "a finite float32 number", got, row=table.row(at), column=table.label(position))
     return values
 
 

@@ -187,9 +187,7 @@ def ids_from_numbers(place: IdColumn, values: NDArray[Any]) -> IdColumn:
     if values.dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
         at = int(np.argmax(values))
         raise place.error(at, "a node id that fits 64 signed bits", str(values[at]))
-    ids = IdColumn(
-        np.ascontiguousarray(values, dtype=np.int64), place.path, place.column, place.row, place.untyped
-    )
+    ids = IdColumn(np.ascontiguousarray(values, dtype=np.int64), place.path, place.column, place.row, place.untyped)
     if ids.values.size and int(ids.values.min()) < 0:
         at = int(np.argmax(ids.values < 0))
         raise ids.error(at, "a node id of 0 or more", str(ids.values[at]))

@@ -118,9 +118,7 @@ def read_labels(
     file = check_file(path)
     for column in (id_column, label_column, split_column):
         if column is not None:
-            raise DataError(
-                file, "a table when columns are asked for", f"column {quoted(column)} of a .npy file"
-            )
+            raise DataError(file, "a table when columns are asked for", f"column {quoted(column)} of a .npy file")
     labels, names = class_index(file, npz_int(file, "", read_npy(file)))
     return LabelTable(file, labels, names)
 
@@ -143,9 +141,7 @@ def class_index(
     """
     if values.size and int(values.min()) < -1:
         at = int(np.argmax(values < -1))
-        raise DataError(
-            path, "a label of 0 or more, or -1 for none", str(values[at]), row=at + 1, column=column
-        )
+        raise DataError(path, "a label of 0 or more, or -1 for none", str(values[at]), row=at + 1, column=column)
     classes, index = np.unique(values, return_inverse=True)
     labels = index.reshape(-1).astype(np.int64)
     if classes.size and classes[0] == -1:

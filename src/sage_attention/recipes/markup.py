@@ -142,9 +142,7 @@ def svg(key: str, width: float, height: float, title: str, description: str, con
     Returns:
         The markup.
     """
-    names = element("title", escape(title), id=f"{key}-title") + element(
-        "desc", escape(description), id=f"{key}-desc"
-    )
+    names = element("title", escape(title), id=f"{key}-title") + element("desc", escape(description), id=f"{key}-desc")
     return element(
         "svg", names + content, viewBox=f"0 0 {width:g} {height:g}", width=float(width), height=float(height),
         role="img", aria_labelledby=f"{key}-title {key}-desc",

@@ -33,13 +33,7 @@ def _cell(x: float, y: float, size: float, count: int, share: float, style: str,
         ink = {"wrong": 0.06 + 0.94 * share**0.5, "right": 0.08 + 0.92 * share, "mixed": 0.2}[style]
         parts.append(element("rect", inner, x=x + 1, y=y + 1, width=size - 2, height=size - 2, rx=3,
                              class_=f"heat {style}", fill_opacity=ink))  # fmt: skip
-        text = (
-            "count"
-            if ink <= ORDINARY_ON_DARK
-            else "count middle"
-            if ink <= ORDINARY_ON_LIGHT
-            else "count deep"
-        )
+        text = "count" if ink <= ORDINARY_ON_DARK else "count middle" if ink <= ORDINARY_ON_LIGHT else "count deep"
         parts.append(element("text", escape(compact(count)), x=x + size / 2, y=y + size / 2 + 4, class_=text,
                              text_anchor="middle"))  # fmt: skip
     return "".join(parts)
@@ -48,12 +42,8 @@ def _cell(x: float, y: float, size: float, count: int, share: float, style: str,
 def _meter(x: float, y: float, share: float | None) -> str:
     """A small bar with its percentage; y is its middle."""
     track = element("rect", x=x, y=y - 4, width=_BAR, height=8, rx=4, class_="track")
-    bar = (
-        "" if not share else element("rect", x=x, y=y - 4, width=_BAR * share, height=8, rx=4, class_="meter")
-    )
-    label = element(
-        "text", escape(percent(share)), x=x + _BAR + 52, y=y + 4, class_="axis ink", text_anchor="end"
-    )
+    bar = "" if not share else element("rect", x=x, y=y - 4, width=_BAR * share, height=8, rx=4, class_="meter")
+    label = element("text", escape(percent(share)), x=x + _BAR + 52, y=y + 4, class_="axis ink", text_anchor="end")
     return track + bar + label
 
 
@@ -74,9 +64,7 @@ def _side_columns(x: float, top: float, size: float, scores: Sequence[ClassScore
     return "".join(parts)
 
 
-def matrix_chart(
-    counts: npt.NDArray[np.int64], class_names: Sequence[str], scores: Sequence[ClassScore]
-) -> str:
+def matrix_chart(counts: npt.NDArray[np.int64], class_names: Sequence[str], scores: Sequence[ClassScore]) -> str:
     """Draw which class was taken for which.
 
     Args:
@@ -105,15 +93,11 @@ def matrix_chart(
     for number, name in enumerate(short):
         middle = (number + 0.5) * size
         parts.append(
-            element(
-                "text", escape(name), x=left - 12, y=top + middle + 4, class_="axis ink", text_anchor="end"
-            )
+            element("text", escape(name), x=left - 12, y=top + middle + 4, class_="axis ink", text_anchor="end")
         )
         x, y = left + middle + 3, top - 9
         parts.append(
-            element(
-                "text", escape(name), x=x, y=y, class_="axis ink", transform=f"rotate(-45 {x:.1f} {y:.1f})"
-            )
+            element("text", escape(name), x=x, y=y, class_="axis ink", transform=f"rotate(-45 {x:.1f} {y:.1f})")
         )
     for row, name in enumerate(names):
         total = int(shown[row].sum())
@@ -133,6 +117,4 @@ def matrix_chart(
         f"Rows are the true classes, columns the predicted ones; {total:,} nodes, {hits:,} of them right. "
         "The table of classes below gives every number."
     )
-    return svg(
-        "confusion", width, top + len(names) * size + 6, "Confusion matrix", description, "".join(parts)
-    )
+    return svg("confusion", width, top + len(names) * size + 6, "Confusion matrix", description, "".join(parts))

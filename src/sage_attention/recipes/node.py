@@ -7,7 +7,6 @@ import sys
 import time
 import zlib
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,8 @@ from sage_attention.recipes.report import RunSummary, write_report
 from sage_attention.recipes.trainer import Trainer, TrainingOptions, TrainingState
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sage_attention.recipes.node_dataset import NodeDataset
 
 __all__ = ["Interrupted", "RunResult", "train_node_classifier"]

@@ -381,9 +381,7 @@ def write_safetensors(
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
-            raise ArgumentError(
-                f"tensors[{name!r}]", "an array of numbers or booleans", f"dtype {array.dtype}"
-            )
+            raise ArgumentError(f"tensors[{name!r}]", "an array of numbers or booleans", f"dtype {array.dtype}")
     content = save(arrays, metadata=dict(metadata or {}))
     with atomic_write(path) as file:
         file.write(content)

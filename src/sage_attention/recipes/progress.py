@@ -218,6 +218,4 @@ class Progress:
             TextColumn("{task.fields[message]}", markup=False),
             TextColumn("{task.fields[pace]}", markup=False, style="dim"),
         )
-        return RichProgress(
-            *columns, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
+        return RichProgress(*columns, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)

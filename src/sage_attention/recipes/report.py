@@ -91,11 +91,7 @@ def _check(run: RunSummary) -> None:
         array = np.asarray(getattr(run, name))
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise ArgumentError(name, "integers, shape [N]", f"{array.dtype} of shape {list(array.shape)}")
-        if (
-            name.startswith("labels")
-            and array.size
-            and not 0 <= array.min() <= array.max() < len(run.class_names)
-        ):
+        if name.startswith("labels") and array.size and not 0 <= array.min() <= array.max() < len(run.class_names):
             raise ArgumentError(
                 name, f"classes from 0 to {len(run.class_names) - 1}", f"{array.min()} to {array.max()}"
             )
@@ -103,13 +99,9 @@ def _check(run: RunSummary) -> None:
             raise ArgumentError(name, "degrees of 0 or more", int(array.min()))
     tests = len(run.labels_true)
     if len(run.labels_pred) != tests:
-        raise ArgumentError(
-            "labels_pred", f"one class for each of the {tests} test nodes", len(run.labels_pred)
-        )
+        raise ArgumentError("labels_pred", f"one class for each of the {tests} test nodes", len(run.labels_pred))
     if len(run.degree) not in (0, tests):
-        raise ArgumentError(
-            "degree", f"one degree for each of the {tests} test nodes, or none", len(run.degree)
-        )
+        raise ArgumentError("degree", f"one degree for each of the {tests} test nodes, or none", len(run.degree))
 
 
 def _value(value: Any) -> str:
@@ -142,9 +134,7 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> str:
     """A table of names and values, both escaped already; empty if there are none."""
     if not rows:
         return ""
-    body = "".join(
-        element("tr", element("th", name, scope="row") + element("td", value)) for name, value in rows
-    )
+    body = "".join(element("tr", element("th", name, scope="row") + element("td", value)) for name, value in rows)
     table = element("table", element("tbody", body), class_="settings")
     return element("div", element("h3", escape(title)) + table)
 
@@ -170,28 +160,20 @@ def _tiles(run: RunSummary) -> str:
         shown.append(("edges", f"{int(np.sum(run.degrees, dtype=np.int64)):,}"))
     if "seed" in metrics:
         shown.append(("seed", str(metrics["seed"])))
-    tiles = "".join(
-        element("div", element("dt", escape(name)) + element("dd", escape(value))) for name, value in shown
-    )
+    tiles = "".join(element("div", element("dt", escape(name)) + element("dd", escape(value))) for name, value in shown)
     return element("dl", tiles, class_="tiles") if tiles else ""
 
 
 def _command_words(command: str) -> str:
     """The command line in unbreakable words: a browser would break ``--seed`` after its first hyphen."""
     parts = re.split(r"(\s+)", command.strip())
-    return "".join(
-        escape(part) if part.isspace() else element("span", escape(part), class_="word") for part in parts
-    )
+    return "".join(escape(part) if part.isspace() else element("span", escape(part), class_="word") for part in parts)
 
 
 def _run_section(run: RunSummary) -> str:
     settings = [(escape(name), _value(value)) for name, value in run.settings.items()]
-    settings += [
-        (escape(name), _value(value)) for name, value in run.metrics.items() if name not in _ELSEWHERE
-    ]
-    versions = [
-        (escape(name), _value(value)) for name, value in dict(run.metrics.get("versions") or {}).items()
-    ]
+    settings += [(escape(name), _value(value)) for name, value in run.metrics.items() if name not in _ELSEWHERE]
+    versions = [(escape(name), _value(value)) for name, value in dict(run.metrics.get("versions") or {}).items()]
     files = [(escape(name), escape(_bytes(size))) for name, size in run.data_files.items()]
     right = _table("Data read", files) + _table("Versions", versions)
     pair = _table("Settings", settings) + (element("div", right, class_="stack") if right else "")

@@ -30,8 +30,7 @@ __all__ = ["degree_section", "headline", "learning_section", "mistakes_section"]
 
 _MOST_MIXUPS = 5
 _OPTIMISTIC = (
-    "No test nodes were set aside. The validation nodes also chose the best epoch, so expect less on "
-    "new nodes."
+    "No test nodes were set aside. The validation nodes also chose the best epoch, so expect less on new nodes."
 )
 
 
@@ -102,15 +101,11 @@ def _verdict(accuracy: float, guess: float, low: float) -> str:
     if low <= guess:
         return "On so few nodes that cannot be told from always guessing the biggest class."
     if accuracy == 1.0:
-        return (
-            "It makes no mistake at all, which deserves a second look: is the answer hidden in the features?"
-        )
+        return "It makes no mistake at all, which deserves a second look: is the answer hidden in the features?"
     fewer = (1 - guess) / (1 - accuracy)
     if fewer < 1.5:
         return f"That is {percent(1 - 1 / fewer, 0)} fewer mistakes than always guessing the biggest class."
-    return (
-        f"Always guessing the biggest class would make <strong>{fewer:.1f} times</strong> as many mistakes."
-    )
+    return f"Always guessing the biggest class would make <strong>{fewer:.1f} times</strong> as many mistakes."
 
 
 def _headline_without_test(run: RunSummary) -> str:
@@ -123,9 +118,7 @@ def _headline_without_test(run: RunSummary) -> str:
         if value is not None and math.isfinite(float(value)):
             figure = element("div", _big_figure(float(value), label), class_="hero")
             return figure + element("p", escape(remark), class_="sentence")
-    return element(
-        "p", "No labelled nodes were set aside, so nothing can be said about accuracy.", class_="sentence"
-    )
+    return element("p", "No labelled nodes were set aside, so nothing can be said about accuracy.", class_="sentence")
 
 
 def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
@@ -138,9 +131,7 @@ def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
 
 def _percent_ticks(ticks: Sequence[float]) -> list[str]:
     """Percentages with as many digits as tell the ticks apart."""
-    digits = next(
-        one for one in range(4) if one == 3 or all(round(100 * t, one) == round(100 * t, 6) for t in ticks)
-    )
+    digits = next(one for one in range(4) if one == 3 or all(round(100 * t, one) == round(100 * t, 6) for t in ticks))
     return [percent(tick, digits) for tick in ticks]
 
 
@@ -185,9 +176,7 @@ def _from_to(curves: Sequence[Curve], text: Any) -> str:
     for curve in curves:
         values = [y for _, y in curve.points if math.isfinite(y)]
         if values:
-            told.append(
-                f"{curve.name}: from {text(values[0])} to {text(values[-1])} over {len(values)} epochs"
-            )
+            told.append(f"{curve.name}: from {text(values[0])} to {text(values[-1])} over {len(values)} epochs")
     return "; ".join(told)
 
 
@@ -252,9 +241,7 @@ def _class_table(scores: Sequence[ClassScore], class_names: Sequence[str]) -> st
         rows.append(element("tr", element("th", escape(name), scope="row")
                             + "".join(element("td", cell, class_="number") for cell in cells)))  # fmt: skip
     table = element("table", element("thead", head) + element("tbody", "".join(rows)))
-    return element(
-        "details", element("summary", "Every class in numbers") + element("div", table, class_="scroll")
-    )
+    return element("details", element("summary", "Every class in numbers") + element("div", table, class_="scroll"))
 
 
 def _bucket_label(low: int, high: int | None) -> str:
@@ -274,9 +261,7 @@ def degree_section(run: RunSummary) -> str:
     """
     body = _accuracy_by_degree(run) + _degree_figure(run)
     lead = "Neighbours are counted by incoming edges: those a node can learn from."
-    return _section(
-        "The graph and its neighbourhoods", lead, element("div", body, class_="pair") if body else ""
-    )
+    return _section("The graph and its neighbourhoods", lead, element("div", body, class_="pair") if body else "")
 
 
 def _accuracy_by_degree(run: RunSummary) -> str:
@@ -289,15 +274,9 @@ def _accuracy_by_degree(run: RunSummary) -> str:
         low, high = wilson_interval(bucket.right, bucket.total) if bucket.total else (0.0, 0.0)
         share = bucket.right / bucket.total if bucket.total else 0.0
         bars.append(Bar(_bucket_label(bucket.low, bucket.high), share, low, high, bucket.total))
-    told = "; ".join(
-        f"{bar.label} neighbours: {percent(bar.share)} of {bar.count:,}" for bar in bars if bar.count
-    )
-    chart = bar_chart(
-        "buckets", "Accuracy by number of neighbours", told, bars, overall, "neighbours", "accuracy"
-    )
-    caption = (
-        f"Dashed: all test nodes, {percent(overall)}. Thin lines: 95 % intervals; pale: fewer than 30 nodes."
-    )
+    told = "; ".join(f"{bar.label} neighbours: {percent(bar.share)} of {bar.count:,}" for bar in bars if bar.count)
+    chart = bar_chart("buckets", "Accuracy by number of neighbours", told, bars, overall, "neighbours", "accuracy")
+    caption = f"Dashed: all test nodes, {percent(overall)}. Thin lines: 95 % intervals; pale: fewer than 30 nodes."
     return _figure("Accuracy by number of neighbours", chart, caption)
 
 

@@ -40,9 +40,7 @@ def check_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
     if not all(0 <= f <= 1 for f in made) or not math.isclose(sum(made), 1, abs_tol=1e-6):
         raise DataError(None, expected, f"{fractions!r}, which sum to {sum(made):g}")
     if made[0] == 0:
-        raise DataError(
-            None, "a split with a part for train", repr(fractions), hint="nothing could be learned"
-        )
+        raise DataError(None, "a split with a part for train", repr(fractions), hint="nothing could be learned")
     return made[0], made[1], made[2]
 
 

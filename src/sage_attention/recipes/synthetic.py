@@ -181,7 +181,7 @@ def social_network(
 
     Example:
         >>> network = social_network(num_members=1_000, num_communities=4, seed=7)
-        >>> network.features.shape, network.labels.max()
+        >>> network.features.shape, int(network.labels.max())
         ((1000, 32), 3)
     """
     _check(num_members, num_communities, seed, mean_degree, num_features, share_empty)
@@ -212,9 +212,7 @@ def _check(
     if num_communities < 2:
         raise ArgumentError("num_communities", "2 or more", num_communities)
     if not num_communities <= num_members < 2**31:
-        raise ArgumentError(
-            "num_members", f"from num_communities ({num_communities}) to 2^31 - 1", num_members
-        )
+        raise ArgumentError("num_members", f"from num_communities ({num_communities}) to 2^31 - 1", num_members)
     if not 0 <= seed < 2**64:
         raise ArgumentError("seed", "an integer from 0 to 2^64 - 1", seed)
     if not 1.0 <= mean_degree <= num_members:

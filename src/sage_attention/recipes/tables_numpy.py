@@ -91,9 +91,7 @@ def npz_int(path: Path, key: str, array: NDArray[Any], ndim: int = 1) -> NDArray
     if array.dtype.kind not in "iu":
         raise DataError(path, "integers", f"an array of {array.dtype}", column=key)
     if array.ndim != ndim:
-        raise DataError(
-            path, f"an array of {ndim} dimension{'s' * (ndim > 1)}", f"shape {array.shape}", column=key
-        )
+        raise DataError(path, f"an array of {ndim} dimension{'s' * (ndim > 1)}", f"shape {array.shape}", column=key)
     if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise DataError(path, "integers that fit 64 signed bits", str(array.max()), column=key)
     return array.astype(np.int64)
@@ -118,19 +116,13 @@ def sparse_from_npz(path: Path, arrays: dict[str, NDArray[Any]]) -> Any:
         DataError: Another format than csr, csc or coo, a missing part, indices out of range.
     """
     raw = arrays["format"].reshape(-1)[:1].tolist()
-    name = (
-        raw[0].decode(errors="replace") if raw and isinstance(raw[0], bytes) else str(raw[0] if raw else "")
-    )
+    name = raw[0].decode(errors="replace") if raw and isinstance(raw[0], bytes) else str(raw[0] if raw else "")
     keys = _SPARSE_KEYS.get(name)
     if keys is None:
-        raise DataError(
-            path, "a sparse matrix in csr, csc or coo format", repr(name), hint="save its .tocsr()"
-        )
+        raise DataError(path, "a sparse matrix in csr, csc or coo format", repr(name), hint="save its .tocsr()")
     missing = [key for key in keys if key not in arrays]
     if missing:
-        raise DataError(
-            path, f"the arrays {', '.join(keys)} of a sparse matrix", f"none named {missing[0]!r}"
-        )
+        raise DataError(path, f"the arrays {', '.join(keys)} of a sparse matrix", f"none named {missing[0]!r}")
     shape = npz_int(path, "shape", arrays["shape"])
     data, first, second = (arrays[key] for key in keys)
     if name != "coo":
@@ -142,12 +134,8 @@ def sparse_from_npz(path: Path, arrays: dict[str, NDArray[Any]]) -> Any:
     for key, index, size in (("row", rows, shape[0]), ("col", columns, shape[1])):
         _check_range(path, key, index, int(size))
     if not data.shape == rows.shape == columns.shape:
-        raise DataError(
-            path, "row, col and data of one length", f"{rows.size}, {columns.size} and {data.size}"
-        )
-    return _converted(
-        path, lambda: sparse.coo_array((_real(path, data), (rows, columns)), shape=tuple(shape.tolist()))
-    )
+        raise DataError(path, "row, col and data of one length", f"{rows.size}, {columns.size} and {data.size}")
+    return _converted(path, lambda: sparse.coo_array((_real(path, data), (rows, columns)), shape=tuple(shape.tolist())))
 
 
 def csr_checked(
@@ -184,9 +172,7 @@ def csr_checked(
     if starts[0] != 0 or starts[-1] != columns.size or bool((np.diff(starts) < 0).any()):
         raise DataError(path, f"offsets that rise from 0 to {columns.size}", "others", column=keys[2])
     if values.shape != columns.shape:
-        raise DataError(
-            path, f"{columns.size} values, one per index", f"shape {values.shape}", column=keys[0]
-        )
+        raise DataError(path, f"{columns.size} values, one per index", f"shape {values.shape}", column=keys[0])
     _check_range(path, keys[1], columns, width)
     kind = sparse.csc_array if transposed else sparse.csr_array
     return _converted(path, lambda: kind((values, columns, starts), shape=tuple(shape.tolist())))

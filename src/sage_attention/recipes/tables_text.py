@@ -63,9 +63,7 @@ def decoded(path: Path, data: bytes) -> bytes:
             raise DataError(path, "text", what, hint=hint)
     if data.startswith(codecs.BOM_UTF8):
         data = data[len(codecs.BOM_UTF8) :]
-    elif data.startswith(
-        (codecs.BOM_UTF32_LE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
-    ):
+    elif data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
         wide = data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE))
         try:
             data = data.decode("utf-32" if wide else "utf-16").encode()
@@ -94,9 +92,7 @@ def check_utf8(path: Path, data: bytes) -> None:
     except UnicodeDecodeError as error:
         row = data.count(b"\n", 0, error.start) + 1
         hint = "save it as UTF-8 (Excel: 'CSV UTF-8'; Notepad: encoding UTF-8)"
-        raise DataError(
-            path, "text in UTF-8", f"byte 0x{data[error.start]:02x}", row=row, hint=hint
-        ) from None
+        raise DataError(path, "text in UTF-8", f"byte 0x{data[error.start]:02x}", row=row, hint=hint) from None
 
 
 def is_number(cell: str) -> bool:
@@ -179,9 +175,7 @@ class TextTable(Table):
                     # A row must fit into a block; wide feature rows do not fit into PyArrow's own megabyte.
                     block_size=min(max(4 << 20, 64 * longest), 1 << 30),
                 ),
-                parse_options=pyarrow_csv.ParseOptions(
-                    delimiter=self._delimiter or ",", newlines_in_values=quotes
-                ),
+                parse_options=pyarrow_csv.ParseOptions(delimiter=self._delimiter or ",", newlines_in_values=quotes),
                 convert_options=pyarrow_csv.ConvertOptions(
                     column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
                 ),
@@ -235,9 +229,7 @@ class TextTable(Table):
         lines: list[str] = []
         end = start
         # Two rows at least, whole, however long: they tell the columns and the header.
-        while (
-            end < len(body) and len(lines) < _SAMPLE_LINES and (end - start < _SAMPLE_BYTES or len(lines) < 2)
-        ):
+        while end < len(body) and len(lines) < _SAMPLE_LINES and (end - start < _SAMPLE_BYTES or len(lines) < 2):
             found = body.find(b"\n", end)
             stop = len(body) if found < 0 else found
             line = body[end:stop].decode(errors="surrogateescape").rstrip("\r")
@@ -314,9 +306,7 @@ class TextTable(Table):
             if len(cells) != width:
                 got = f"{len(cells)} cells" if len(cells) != 1 else f"1 cell: {quoted(cells[0])}"
                 hint = f"cells are taken to be separated by {self.separated_by}"
-                return DataError(
-                    self.path, f"{width} cells, as in row {self.top_row}", got, row=row, hint=hint
-                )
+                return DataError(self.path, f"{width} cells, as in row {self.top_row}", got, row=row, hint=hint)
             for i in numbers:
                 if not is_number(cells[i]):
                     return self.not_a_number(cells[i], row, i)

@@ -204,9 +204,7 @@ class Trainer:
         nodes = self.data.val if len(self.data.val) else self.data.train
         model = NodeClassifier(self.config, self.model.arrays())
         # The features are normalised already.
-        logits = model.forward_normalized(
-            self.looped, self.features, num_threads=self.options.num_threads
-        )[0][nodes]
+        logits = model.forward_normalized(self.looped, self.features, num_threads=self.options.num_threads)[0][nodes]
         labels = self.data.labels[nodes]
         chosen = softmax(logits)[np.arange(len(nodes)), labels]
         loss = float(-np.log(np.maximum(chosen, 1e-30)).mean())

@@ -148,9 +148,7 @@ def attention_backward(
     return grads
 
 
-def _score_gradients(
-    inputs: AttentionInputs, i: int, row: _Row, of_score: Array, grads: dict[str, Array]
-) -> None:
+def _score_gradients(inputs: AttentionInputs, i: int, row: _Row, of_score: Array, grads: dict[str, Array]) -> None:
     if inputs.score == "gat":
         of_z = of_score * row.slope
         np.add.at(grads["source_logits"], row.sources, of_z)

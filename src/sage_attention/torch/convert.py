@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
 import torch
+
 from sage_attention.errors import ArgumentError, MissingDependencyError
 
 from . import nn
@@ -100,14 +101,10 @@ def convert(model: Model, *, check: bool = True, return_report: Literal[False] =
 
 
 @overload
-def convert(
-    model: Model, *, check: bool = True, return_report: Literal[True]
-) -> tuple[Model, ConversionReport]: ...
+def convert(model: Model, *, check: bool = True, return_report: Literal[True]) -> tuple[Model, ConversionReport]: ...
 
 
-def convert(
-    model: Model, *, check: bool = True, return_report: bool = False
-) -> Model | tuple[Model, ConversionReport]:
+def convert(model: Model, *, check: bool = True, return_report: bool = False) -> Model | tuple[Model, ConversionReport]:
     """Swaps PyG's GATConv, GATv2Conv and TransformerConv in a model, in place, for this package's layers.
 
     The new layers hold the same ``Parameter`` objects, so optimisers made before keep working, the same

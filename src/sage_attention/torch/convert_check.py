@@ -11,8 +11,9 @@ from collections import OrderedDict
 from typing import Any, Callable
 
 import torch
-from sage_attention.errors import SageAttentionError
 from torch import Tensor
+
+from sage_attention.errors import SageAttentionError
 
 from .nn.linear import is_lazy
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
-from torch.utils.checkpoint import checkpoint
-
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
     from .ops import Csc
@@ -62,6 +61,7 @@ def gat_attention(
         IndexError: An index of ``csc`` is out of range (CPU only; other devices report it their own way).
 
     Example:
+        >>> from sage_attention.torch.ops import Csc
         >>> csc = Csc(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0, 1]))
         >>> out, _ = gat_attention(csc, torch.tensor([[[1.0]], [[3.0]]]), torch.zeros(2, 1))
         >>> out
@@ -119,6 +119,7 @@ def gatv2_attention(
         IndexError: An index of ``csc`` is out of range (CPU only).
 
     Example:
+        >>> from sage_attention.torch.ops import Csc
         >>> csc = Csc(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0, 1]))
         >>> values = torch.tensor([[[1.0]], [[3.0]]])
         >>> gatv2_attention(csc, values, torch.zeros(1, 1, 1), torch.zeros(1, 1))[0]
@@ -183,6 +184,7 @@ def dot_attention(
         IndexError: An index of ``csc`` is out of range (CPU only).
 
     Example:
+        >>> from sage_attention.torch.ops import Csc
         >>> csc = Csc(torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0, 1]))
         >>> keys = torch.tensor([[[1.0]], [[3.0]]])
         >>> dot_attention(csc, torch.zeros(1, 1, 1), keys, keys)[0]

@@ -10,9 +10,10 @@ import ctypes
 from typing import Any, Callable
 
 import torch
+from torch import Tensor
+
 from sage_attention import _native
 from sage_attention.errors import ArgumentError
-from torch import Tensor
 
 __all__ = ["num_threads", "set_num_threads"]
 
@@ -44,8 +45,7 @@ _FIRST_INPUT = 12  # place of `values` among them
 _LIBRARY.define("csc(Tensor edge_index, SymInt num_sources, SymInt num_targets) -> (Tensor, Tensor, Tensor)")
 _LIBRARY.define("by_source(Tensor indptr, Tensor indices, SymInt num_sources) -> (Tensor, Tensor, Tensor)")
 _LIBRARY.define(
-    f"forward({_PROBLEM}, bool return_weights, bool for_backward) -> "
-    "(" + ", ".join("Tensor" for _ in _OUTPUTS) + ")"
+    f"forward({_PROBLEM}, bool return_weights, bool for_backward) -> (" + ", ".join("Tensor" for _ in _OUTPUTS) + ")"
 )
 _LIBRARY.define(
     f"backward({_PROBLEM}, "
@@ -118,9 +118,7 @@ class _Problem:
         self.indptr, self.indices = indptr.contiguous(), indices.contiguous()
         self.edge_ids, self.targets = _contiguous(edge_ids), _contiguous(targets)
         self.by_source = [_contiguous(t) for t in by_source]
-        self.inputs: dict[str, Tensor | None] = {
-            name: _contiguous(tensor) for name, tensor in zip(INPUTS, tensors)
-        }
+        self.inputs: dict[str, Tensor | None] = {name: _contiguous(tensor) for name, tensor in zip(INPUTS, tensors)}
         values = tensors[0]
         if values.dim() != 3 or values.dtype not in _FLOAT_TYPES:
             raise ArgumentError(
@@ -138,9 +136,7 @@ class _Problem:
         index.update(zip(("source_indptr", "source_positions"), by_source[::2]))
         for name, tensor in index.items():
             if tensor is not None and (tensor.dtype != torch.int64 or tensor.dim() != 1):
-                raise ArgumentError(
-                    name, "an int64 tensor of one dimension", f"{tensor.dtype} {list(tensor.shape)}"
-                )
+                raise ArgumentError(name, "an int64 tensor of one dimension", f"{tensor.dtype} {list(tensor.shape)}")
         if indptr.numel() == 0:
             raise ArgumentError("indptr", "at least one element", "an empty tensor")
         if edge_ids is not None and edge_ids.numel() != self.num_edges:
@@ -202,9 +198,7 @@ class _Problem:
                 expected = f"{values.dtype} on {values.device}, as values"
                 raise ArgumentError(name, expected, f"{tensor.dtype} on {tensor.device}")
         if self.num_edge_rows < self.num_edges:
-            raise ArgumentError(
-                "edge_features", f"a row for each of {self.num_edges} edges", self.num_edge_rows
-            )
+            raise ArgumentError("edge_features", f"a row for each of {self.num_edges} edges", self.num_edge_rows)
 
 
 def _graph(indptr: Tensor, indices: Tensor, num_sources: int) -> _native.GraphArgument:
@@ -237,7 +231,7 @@ def _csc(edge_index: Tensor, num_sources: int, num_targets: int) -> tuple[Tensor
     return indptr, indices, edge_ids
 
 
-def _csc_fake(edge_index: Tensor, num_sources: int, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
+def _csc_fake(edge_index: Tensor, _num_sources: int, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
     num_edges = edge_index.shape[1]
     return (
         edge_index.new_empty(num_targets + 1, dtype=torch.int64),
@@ -250,13 +244,11 @@ def _by_source(indptr: Tensor, indices: Tensor, num_sources: int) -> tuple[Tenso
     indptr, indices = indptr.contiguous(), indices.contiguous()
     outputs = _by_source_fake(indptr, indices, num_sources)
     graph = _graph(indptr, indices, num_sources)
-    _native.check(
-        _native.library().sage_attention_transpose(ctypes.byref(graph), *(_address(t) for t in outputs))
-    )
+    _native.check(_native.library().sage_attention_transpose(ctypes.byref(graph), *(_address(t) for t in outputs)))
     return outputs
 
 
-def _by_source_fake(indptr: Tensor, indices: Tensor, num_sources: int) -> tuple[Tensor, Tensor, Tensor]:
+def _by_source_fake(_indptr: Tensor, indices: Tensor, num_sources: int) -> tuple[Tensor, Tensor, Tensor]:
     return (
         indices.new_empty(num_sources + 1, dtype=torch.int64),
         torch.empty_like(indices),
@@ -288,9 +280,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, ...]:
     problem = _Problem(*arguments[:_NUM_PROBLEM])
     outputs = _forward_fake(*arguments)
     result = _native.Result(**{name: _address(t) for name, t in zip(_OUTPUTS, outputs)})
-    _native.check(
-        _native.library().sage_attention_forward(ctypes.byref(problem.native), ctypes.byref(result))
-    )
+    _native.check(_native.library().sage_attention_forward(ctypes.byref(problem.native), ctypes.byref(result)))
     return outputs
 
 
@@ -298,9 +288,7 @@ def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     tensors = arguments[_FIRST_INPUT : _FIRST_INPUT + len(INPUTS)]
     wanted = arguments[-1]
     return tuple(
-        torch.empty_like(t, memory_format=torch.contiguous_format)
-        if w and t is not None
-        else tensors[0].new_empty(0)
+        torch.empty_like(t, memory_format=torch.contiguous_format) if w and t is not None else tensors[0].new_empty(0)
         for t, w in zip(tensors, wanted)
     )
 
@@ -377,6 +365,4 @@ _register("csc", _csc, _csc_fake)
 _register("by_source", _by_source, _by_source_fake)
 _register("forward", _forward, _forward_fake)
 _register("backward", _backward, _backward_fake)
-torch.library.register_autograd(
-    "sage_attention::forward", _autograd, setup_context=_setup_context, lib=_LIBRARY
-)
+torch.library.register_autograd("sage_attention::forward", _autograd, setup_context=_setup_context, lib=_LIBRARY)

@@ -78,9 +78,7 @@ def csc(edge_index: Tensor, num_sources: int, num_targets: int, *, by_source: bo
         indptr, indices, edge_ids = torch.ops.sage_attention.csc(edge_index, num_sources, num_targets)
         if not by_source:
             return Csc(indptr, indices, edge_ids)
-        return Csc(
-            indptr, indices, edge_ids, *torch.ops.sage_attention.by_source(indptr, indices, num_sources)
-        )
+        return Csc(indptr, indices, edge_ids, *torch.ops.sage_attention.by_source(indptr, indices, num_sources))
     sources, targets = edge_index[0], edge_index[1]
     edge_ids = targets.argsort(stable=True)
     bounds = torch.arange(num_targets + 1, device=targets.device, dtype=targets.dtype)

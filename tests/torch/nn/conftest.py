@@ -51,9 +51,7 @@ def same() -> Callable[..., None]:
         mine, yours = run(ours, inputs, arguments), run(theirs, inputs, arguments)
         double = yours["out"].dtype == torch.float64
         tolerance = 1e-10 if double else 1e-5
-        scale = max(
-            [float(v.abs().max()) for k, v in yours.items() if k.startswith("grad ") and v.numel()] + [0]
-        )
+        scale = max([float(v.abs().max()) for k, v in yours.items() if k.startswith("grad ") and v.numel()] + [0])
         assert mine.keys() == yours.keys()
         for key, value in yours.items():
             if key == "edge_index":

@@ -63,9 +63,7 @@ def test_graph_of_this_package(square_graph, kind, options, sorts):
     graph = Graph.from_edge_index(square_graph.edge_index.numpy(), 12)
     layer, x, edge_attr = kind(5, 4, 2, **options), torch.randn(12, 5), torch.randn(47, 3)
     out, (index, weights) = layer(x, graph, edge_attr, return_attention_weights=True)
-    wanted, (wanted_index, wanted_weights) = layer(
-        x, square_graph.edge_index, edge_attr, return_attention_weights=True
-    )
+    wanted, (wanted_index, wanted_weights) = layer(x, square_graph.edge_index, edge_attr, return_attention_weights=True)
     torch.testing.assert_close(out, wanted)
     torch.testing.assert_close(weights, wanted_weights)
     assert torch.equal(index, wanted_index)

@@ -88,10 +88,7 @@ def test_copies(square_graph, kind, options):
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
     assert torch.equal(loaded(x, square_graph.edge_index, edge_attr), expected)
-    assert (
-        copy.deepcopy(kind(-1, 4, 2, **options))(x, square_graph.edge_index, edge_attr).shape
-        == expected.shape
-    )
+    assert copy.deepcopy(kind(-1, 4, 2, **options))(x, square_graph.edge_index, edge_attr).shape == expected.shape
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -146,9 +143,7 @@ def test_no_array_of_edges_heads_and_channels(kind, edge_dim):
     with Largest() as largest:
         out, (_, weights) = layer(x, edge_index, edge_attr, return_attention_weights=True)
         (out.sum() + weights.sum()).backward()
-    assert (
-        largest.numel <= 3020 * 4
-    )  # edges with self loops, by heads; with channels it would be 16 times that
+    assert largest.numel <= 3020 * 4  # edges with self loops, by heads; with channels it would be 16 times that
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,9 +7,10 @@ import weakref
 from typing import Any, NamedTuple, Protocol, Union, runtime_checkable
 
 import torch
+from torch import Tensor
+
 from sage_attention.errors import ArgumentError
 from sage_attention.torch.ops import Csc
-from torch import Tensor
 
 __all__ = [
     "Adjacency",

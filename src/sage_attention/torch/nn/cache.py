@@ -13,10 +13,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
-from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
-
 import torch
 from torch import Tensor
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 if TYPE_CHECKING:
     from sage_attention.torch.ops import Csc
@@ -128,7 +127,5 @@ def _is_current(entry: _Entry, tensors: tuple[Tensor, ...], versions: tuple[obje
     return (
         entry.versions == versions
         and all(ref() is tensor for ref, tensor in zip(entry.others, tensors[1:]))
-        and all(
-            copy is None or torch.equal(copy, _plain(tensor)) for copy, tensor in zip(entry.contents, tensors)
-        )
+        and all(copy is None or torch.equal(copy, _plain(tensor)) for copy, tensor in zip(entry.contents, tensors))
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
+
 from sage_attention.errors import ArgumentError
 from sage_attention.torch import ops
-from torch import Tensor
 
 from .adjacency import Adjacency, Unified, csc_to_edge_index, grouped_by_source, is_sparse, sparse_like, unify
 from .cache import Topology, remembered
@@ -148,9 +149,7 @@ def gather(
 
 def _check_size(what: str, stated: int | None, wanted: int) -> None:
     if stated is not None and stated != wanted:
-        raise ArgumentError(
-            "edge_index", f"a graph of {wanted} {what}, as many as there are features", stated
-        )
+        raise ArgumentError("edge_index", f"a graph of {wanted} {what}, as many as there are features", stated)
 
 
 def _topology(unified: Unified, num_sources: int, num_targets: int, self_loops: SelfLoops | None) -> Topology:
@@ -189,9 +188,7 @@ def _features(
     if unified.edge_index is not None:
         num_edges = unified.edge_index.size(1)
     if edge_attr.dim() not in (1, 2) or edge_attr.size(0) != num_edges:
-        raise ArgumentError(
-            "edge_attr", f"shape [{num_edges}, edge_dim], one row per edge", list(edge_attr.shape)
-        )
+        raise ArgumentError("edge_attr", f"shape [{num_edges}, edge_dim], one row per edge", list(edge_attr.shape))
     edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
     if not (edge_attr.dtype == torch.float32 and dtype in (torch.float16, torch.bfloat16)):
         edge_attr = edge_attr.to(dtype)  # under autocast the values are narrow and the features need not be
@@ -210,9 +207,7 @@ def _features(
     return torch.cat([edge_attr, loops])
 
 
-def _reduced(
-    edge_attr: Tensor, unified: Unified, topology: Topology, reduction: str, num_nodes: int
-) -> Tensor:
+def _reduced(edge_attr: Tensor, unified: Unified, topology: Topology, reduction: str, num_nodes: int) -> Tensor:
     """[N, D] the features of each node's in-edges, reduced to one row."""
     edge_index = unified.edge_index
     if edge_index is None and unified.csc is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sage_attention.errors import ArgumentError
-from sage_attention.torch import ops
 from torch import Tensor
 from torch.nn import Parameter, functional
+
+from sage_attention.errors import ArgumentError
+from sage_attention.torch import ops
 
 from .edges import SelfLoops, check_fill_value
 from .layer import AttentionLayer, Channels, Features, Output
@@ -166,15 +167,11 @@ class GATConv(AttentionLayer):
         out = out if self.bias is None else out + self.bias.to(out.dtype)
         return out if weights is None else (out, edges.with_weights(weights))
 
-    def _check_size(
-        self, size: tuple[int, int] | None, num_sources: int, num_targets: int | None
-    ) -> int | None:
+    def _check_size(self, size: tuple[int, int] | None, num_sources: int, num_targets: int | None) -> int | None:
         if size is None:
             return num_targets
         if size[0] != num_sources or num_targets not in (None, size[1]):
-            raise ArgumentError(
-                "size", f"the numbers of rows in x, {(num_sources, num_targets)}", tuple(size)
-            )
+            raise ArgumentError("size", f"the numbers of rows in x, {(num_sources, num_targets)}", tuple(size))
         return size[1]
 
     def _logits(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sage_attention.errors import ArgumentError
-from sage_attention.torch import ops
 from torch import Tensor
 from torch.nn import Parameter
+
+from sage_attention.errors import ArgumentError
+from sage_attention.torch import ops
 
 from .edges import SelfLoops, check_fill_value
 from .layer import AttentionLayer, Channels, Features, Output

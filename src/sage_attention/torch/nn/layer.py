@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import torch
-from sage_attention.errors import ArgumentError
 from torch import Tensor
+
+from sage_attention.errors import ArgumentError
 
 from .edges import Edges, SelfLoops, gather
 

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 import torch
-from sage_attention.errors import ArgumentError
 from torch import Tensor
 from torch.nn import Parameter, UninitializedParameter, functional
+
+from sage_attention.errors import ArgumentError
 
 __all__ = ["Linear", "glorot_", "is_lazy", "matrix"]
 
@@ -41,9 +42,7 @@ class Linear(torch.nn.Module):
     weight: Tensor
     bias: Tensor | None
 
-    def __init__(
-        self, in_channels: int, out_channels: int, bias: bool = True, *, glorot: bool = False
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, bias: bool = True, *, glorot: bool = False) -> None:
         super().__init__()
         if in_channels < -1:
             raise ArgumentError("in_channels", "-1 or a size", in_channels)

@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
+
 from sage_attention.errors import ArgumentError
 from sage_attention.torch import ops
-from torch import Tensor
 
 from .layer import AttentionLayer, Channels, Features, Output
 from .linear import Linear, matrix
