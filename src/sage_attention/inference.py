@@ -302,7 +302,7 @@ def load_model(folder: str | Path) -> NodeClassifier:
         MissingDependencyError: The package safetensors is not installed.
 
     Example:
-        >>> load_model("no such folder")
+        >>> load_model("no such folder")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         sage_attention.errors.DataError: no such folder: expected the output folder of a training run, ...
     """
