@@ -205,10 +205,7 @@ def test_any_number_of_threads_gives_the_same_bits(ragged, score, options):
             np.testing.assert_array_equal(got[name], array, err_msg=name)
 
 
-RACE = pytest.mark.xfail(reason="rows of one target on two threads add to the same edges", strict=False)
-
-
-@pytest.mark.parametrize("score", ["gat", pytest.param("gatv2", marks=RACE), pytest.param("dot", marks=RACE)])
+@pytest.mark.parametrize("score", ["gat", "gatv2", "dot"])
 def test_repeated_targets_on_several_threads(score):
     """Rows of one target share its edges, also where different threads have them."""
     graph = Graph.from_edge_index(edges_of_degrees([50, 3, 0, 9], 8), (8, 4))

@@ -203,7 +203,8 @@ class Partials {
 // One pass over rows in chunks, with the sums that belong to no row; those are written to the caller's gradients.
 template <class F>
 int32_t run_pass(const sage_attention_problem& p, const sage_attention_gradients& g, const AttentionTask& t,
-                 int64_t rows, bool with_partials, const WorkerScratch& scratch, const F& kernel) {
+                 int64_t rows, bool with_partials, int32_t num_threads, const WorkerScratch& scratch,
+                 const F& kernel) {
     const int64_t width = p.heads * p.channels;
     const bool gatv2 = p.score == SAGE_ATTENTION_GATV2;
     const int64_t attention = with_partials && gatv2 && g.attention ? width : 0;
@@ -212,7 +213,7 @@ int32_t run_pass(const sage_attention_problem& p, const sage_attention_gradients
     const Chunks chunks(t.indptr, rows, attention + edge_weight > 0 ? kMostPartials : INT64_MAX);
     Partials partials;
     SAGE_TRY(partials.reserve(p.dtype, chunks.count, attention, edge_weight));
-    parallel_for(p.num_threads, chunks.count, [&](int64_t c, int32_t worker) {
+    parallel_for(num_threads, chunks.count, [&](int64_t c, int32_t worker) {
         kernel(t, partials.of(c), chunks.begin(c), chunks.begin(c + 1), scratch.of(worker));
     });
     if (attention > 0) partials.join_attention(g.attention);
@@ -260,11 +261,15 @@ extern "C" int32_t sage_attention_backward(const sage_attention_problem* problem
     const Kernels& k = kernels(p.dtype);
     WorkerScratch scratch;
     SAGE_TRY(scratch.reserve(p.num_threads, k.attention_scratch(t)));
-    SAGE_TRY(run_pass(p, g, t, p.num_rows, false, scratch,
+    SAGE_TRY(run_pass(p, g, t, p.num_rows, false, p.num_threads, scratch,
                       [&](const AttentionTask& task, const PartialGradients&, int64_t begin, int64_t end, void* own) {
                           k.attention_prepare(task, begin, end, own);
                       }));
-    if (wants_targets(p, g)) SAGE_TRY(run_pass(p, g, t, p.num_rows, true, scratch, k.attention_backward_targets));
+    if (wants_targets(p, g)) {
+        // Rows of one target add to the same edges: where targets may repeat, one thread does it.
+        const int32_t threads = p.targets && t.grad_edge_features ? 1 : p.num_threads;
+        SAGE_TRY(run_pass(p, g, t, p.num_rows, true, threads, scratch, k.attention_backward_targets));
+    }
     if (!wants_sources(p, g)) return SAGE_ATTENTION_OK;
 
     TransposedGraph by_source;
@@ -275,6 +280,6 @@ extern "C" int32_t sage_attention_backward(const sage_attention_problem* problem
     if (p.edge_channels == 0 && p.dropout == 0 && !t.grad_weights) {
         t.positions = t.edge_rows = nullptr;  // no edge row is ever read: spare the traffic
     }
-    return run_pass(p, g, t, p.graph.num_sources, p.score == SAGE_ATTENTION_GAT, scratch,
+    return run_pass(p, g, t, p.graph.num_sources, p.score == SAGE_ATTENTION_GAT, p.num_threads, scratch,
                     k.attention_backward_sources);
 }

@@ -9,6 +9,8 @@ SAGE_INLINE int64_t index_at(const void* indices, bool wide, int64_t e) {
     return wide ? static_cast<const int64_t*>(indices)[e] : static_cast<const int32_t*>(indices)[e];
 }
 
+constexpr int64_t kAggregateBlock = 128;
+
 // Channels [offset, offset + N * kWidth), or, with access a Part, the last few.
 template <class V, int N, class Access>
 SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t offset, const Access& access) {
@@ -16,17 +18,24 @@ SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t o
     const T* table = static_cast<const T*>(t.values) + offset;
     const T* factors = static_cast<const T*>(t.edge_values);
     const PrefetchRange range(kPrefetchAll, t.channels, 0, N * int64_t{V::kWidth}, sizeof(T));
-    V sum[N];
-    for (int v = 0; v < N; ++v) sum[v] = V::set(0);
-    for (int64_t e = t.indptr[r]; e < t.indptr[r + 1]; ++e) {
-        const int64_t ahead = min(e + kAhead, t.num_edges - 1);
-        range.of(table + index_at(t.indices, t.wide_indices, ahead) * t.channels);
-        const T* row = table + index_at(t.indices, t.wide_indices, e) * t.channels;
-        const V factor = V::set(factors ? factors[e] : T(1));
-        for (int v = 0; v < N; ++v) sum[v] = V::fma(factor, access.load(row + v * V::kWidth), sum[v]);
+    V total[N];
+    for (int v = 0; v < N; ++v) total[v] = V::set(0);
+    // In blocks: the rounding errors of a long row then grow with its blocks, not its edges.
+    const int64_t last = t.indptr[r + 1];
+    for (int64_t first = t.indptr[r]; first < last; first += kAggregateBlock) {
+        V sum[N];
+        for (int v = 0; v < N; ++v) sum[v] = V::set(0);
+        for (int64_t e = first; e < min(first + kAggregateBlock, last); ++e) {
+            const int64_t ahead = min(e + kAhead, t.num_edges - 1);
+            range.of(table + index_at(t.indices, t.wide_indices, ahead) * t.channels);
+            const T* row = table + index_at(t.indices, t.wide_indices, e) * t.channels;
+            const V factor = V::set(factors ? factors[e] : T(1));
+            for (int v = 0; v < N; ++v) sum[v] = V::fma(factor, access.load(row + v * V::kWidth), sum[v]);
+        }
+        for (int v = 0; v < N; ++v) total[v] = total[v] + sum[v];
     }
     T* out = static_cast<T*>(t.out) + r * t.channels + offset;
-    for (int v = 0; v < N; ++v) access.store(out + v * V::kWidth, sum[v]);
+    for (int v = 0; v < N; ++v) access.store(out + v * V::kWidth, total[v]);
 }
 
 template <class V>

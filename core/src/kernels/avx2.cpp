@@ -15,6 +15,7 @@ struct F32x8 {
     static constexpr int kWidth = 8;
     __m256 x;
 
+    static SAGE_INLINE float lowest() { return -3.4028234663852886e38f; }
     static SAGE_INLINE __m256i mask(int64_t n) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMask32 + 8 - n));
     }
@@ -67,6 +68,7 @@ struct F64x4 {
     static constexpr int kWidth = 4;
     __m256d x;
 
+    static SAGE_INLINE double lowest() { return -1.7976931348623157e308; }
     static SAGE_INLINE __m256i mask(int64_t n) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMask64 + 4 - n));
     }

@@ -66,11 +66,11 @@ SAGE_NOINLINE void edge_weighted_sum(const AttentionTask& t, const Work<V>& work
     for (int64_t h = 0; h < s.heads; ++h) {
         over_channels<V>(s.edge_channels, [&](int64_t d, auto access) {
             typename V::T* to = sum + h * s.edge_channels + d;
-            V a = access.load(to) * V::set(factor ? factor[h] : 1);
+            V a = V::set(0);
             for (int64_t k = 0; k < n; ++k) {
                 a = V::fma(V::set(weight[k * s.head_stride + h]), access.load(edge_features_of<V>(t, work, k) + d), a);
             }
-            access.store(to, a);
+            access.store(to, V::fma(access.load(to), V::set(factor ? factor[h] : 1), a));
         });
     }
 }

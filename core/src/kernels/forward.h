@@ -22,7 +22,7 @@ SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, const Rows<typename V::
         for (int64_t x = q; x < end; x += s.pattern) largest = V::maximum(largest, V::load(work.score + x));
         largest = fold<V>(s, largest, [](V a, V b) { return V::maximum(a, b); });
         const V factor = exp_nonpositive(before - largest);
-        V sum = V::load(work.row_sum + q) * factor;
+        V sum = V::set(0);
         int64_t ahead = kAhead;
         for (int64_t x = q; x < end; x += s.pattern) {
             if (q == 0) range.of(rows[ahead++]);
@@ -30,7 +30,7 @@ SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, const Rows<typename V::
             weight.store(work.weight + x);
             sum = sum + weight;
         }
-        sum.store(work.row_sum + q);
+        V::fma(V::load(work.row_sum + q), factor, sum).store(work.row_sum + q);
         largest.store(work.row_max + q);
         factor.store(work.row_factor + q);
     }
@@ -43,13 +43,13 @@ SAGE_INLINE void gate_positives(Work<V>& work, int64_t n, const typename V::T* a
     const int64_t end = s.used(n);
     const V zero = V::set(0);
     for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
-        V sum = V::load(work.row_positive + q) * V::load(work.row_factor + q);
+        V sum = V::set(0);
         for (int64_t x = q; x < end; x += s.pattern) {
             const V z = V::load(work.z + x);
             sum = sum + V::if_positive(z, V::load(work.weight + x), zero);
             V::if_positive(z, V::load(applied + x), zero).store(work.gated + x);
         }
-        sum.store(work.row_positive + q);
+        V::fma(V::load(work.row_positive + q), V::load(work.row_factor + q), sum).store(work.row_positive + q);
     }
 }
 
@@ -116,7 +116,8 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
     if (first == last) return forward_empty_row<V>(t, s, row);
     const T* fixed = target_share<V>(t, work, row);
     for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
-        V::set(-static_cast<T>(HUGE_VAL)).store(work.row_max + q);
+        // Not -infinity: a whole block of such scores (edges masked out) must weigh nothing, not be no number.
+        V::set(V::lowest()).store(work.row_max + q);
         V::set(0).store(work.row_sum + q);
         V::set(0).store(work.row_positive + q);
     }

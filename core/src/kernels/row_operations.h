@@ -166,9 +166,8 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
         constexpr int64_t W = V::kWidth;
         V a[N], b[kPair ? N : 1];
         for (int v = 0; v < N; ++v) {
-            const V f = V::set(first.from_factor ? first.from_factor[head + Block::head(v)] : T(1));
-            a[v] = first.from ? access.load(first.from + offset + v * W) * f : V::set(0);
-            if constexpr (kPair) b[v] = second.from ? access.load(second.from + offset + v * W) * f : V::set(0);
+            a[v] = V::set(0);
+            if constexpr (kPair) b[v] = V::set(0);
         }
         const PrefetchRange range(prefetch, s.width, offset, N * W, sizeof(T));
         for (int64_t e = 0; e < n; ++e) {
@@ -184,7 +183,13 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
                 }
             }
         }
+        // Earlier blocks come in last: the rounding errors of a long row then grow with its blocks, not its edges.
         for (int v = 0; v < N; ++v) {
+            const V before = V::set(first.from_factor ? first.from_factor[head + Block::head(v)] : T(1));
+            if (first.from) a[v] = V::fma(access.load(first.from + offset + v * W), before, a[v]);
+            if constexpr (kPair) {
+                if (second.from) b[v] = V::fma(access.load(second.from + offset + v * W), before, b[v]);
+            }
             const V f = V::set(first.to_factor ? first.to_factor[head + Block::head(v)] : T(1));
             access.store(first.to + offset + v * W, a[v] * f);
             if constexpr (kPair) access.store(second.to + offset + v * W, b[v] * f);

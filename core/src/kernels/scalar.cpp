@@ -11,6 +11,7 @@ struct One {
     static constexpr int kWidth = 1;
     T x;
 
+    static SAGE_INLINE T lowest() { return sizeof(T) == 4 ? T(-3.4028234663852886e38) : T(-1.7976931348623157e308); }
     static SAGE_INLINE One load(const T* p) { return {*p}; }
     static SAGE_INLINE One load_partial(const T* p, int64_t) { return {*p}; }
     static SAGE_INLINE One set(T x) { return {x}; }
