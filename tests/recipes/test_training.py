@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ pytest.importorskip("scipy", reason="training reads tables with SciPy")
 
 import scipy.sparse
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, SageAttentionError
 from sage_attention.inference import ModelConfig, load_model
 from sage_attention.recipes import node
 from sage_attention.recipes.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint
@@ -200,3 +201,16 @@ def test_error_in_the_second_thread_surfaces(tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "sample_neighbours", broken)
     with pytest.raises(MemoryError, match="no more"):
         run(tmp_path, options=replace(OPTIONS, num_threads=2))
+
+
+def test_failure_while_writing_leaves_the_previous_results(tmp_path, monkeypatch):
+    run(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(path, _run):
+        raise SageAttentionError(f"{path}: cannot be written: no space left")
+
+    monkeypatch.setattr(node, "write_report", full)
+    with pytest.raises(SageAttentionError, match=re.escape(str(tmp_path / "report.html"))):
+        run(tmp_path, options=replace(OPTIONS, seed=3))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -203,10 +203,6 @@ def _write_results(
     }
     settings = {**config.to_json(), **asdict(options)}
     settings["classes"] = len(settings.pop("class_names"))
-    output.write_json(out / CONFIG_FILE, config.to_json())
-    output.write_safetensors(out / MODEL_FILE, model.tensors)
-    output.write_predictions_parquet(out / "predictions.parquet", data.node_ids, config.class_names, probabilities)
-    output.write_npy(out / "embeddings.npy", embeddings)
     summary = RunSummary(
         title,
         config.class_names,
@@ -222,8 +218,15 @@ def _write_results(
         notes=notes,
         finished=time.strftime("%Y-%m-%d %H:%M"),
     )
-    write_report(out / "report.html", summary)
-    output.write_json(out / "metrics.json", metrics)
+    with output.all_or_nothing(out) as beside:
+        output.write_json(beside / CONFIG_FILE, config.to_json())
+        output.write_safetensors(beside / MODEL_FILE, model.tensors)
+        output.write_predictions_parquet(
+            beside / "predictions.parquet", data.node_ids, config.class_names, probabilities
+        )
+        output.write_npy(beside / "embeddings.npy", embeddings)
+        write_report(beside / "report.html", summary)
+        output.write_json(beside / "metrics.json", metrics)
     return RunResult(out, metrics)
 
 

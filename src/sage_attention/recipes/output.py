@@ -12,6 +12,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Union
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "all_or_nothing",
     "atomic_write",
     "prepare_output_folder",
     "write_json",
@@ -148,7 +150,7 @@ def _remove_stale_temporaries(folder: Path) -> None:
     for leftover in folder.glob(f"{_TEMPORARY_PREFIX}*{_TEMPORARY_SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
-                leftover.unlink()
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
 def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
@@ -195,6 +197,39 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
         raise DataError(folder, expected, reason, hint=remedy) from error
     _remove_stale_temporaries(folder)
     return folder
+
+
+@contextlib.contextmanager
+def all_or_nothing(folder: PathLike) -> Iterator[Path]:
+    """Files that belong together: written into a folder beside, then renamed into place one after the other.
+
+    Args:
+        folder: Where the files shall be.
+
+    Yields:
+        The folder to write them into. What it holds at the end replaces files of the same names in `folder`; after an
+        error, or Ctrl-C, nothing in `folder` has changed.
+
+    Raises:
+        SageAttentionError: A file cannot be put in place.
+
+    Example:
+        >>> with all_or_nothing(".") as beside:
+        ...     _ = (beside / "numbers.txt").write_text("1 2 3")
+    """
+    home = Path(folder)
+    beside = _temporary_beside(home / "results")
+    try:
+        beside.mkdir()
+        yield beside
+        for path in sorted(beside.iterdir()):
+            _replace(path, home / path.name)
+    except OSError as error:
+        raise _write_error(home, error) from error
+    except SageAttentionError as error:  # of a writer, about a place the user has never heard of
+        raise SageAttentionError(str(error).replace(str(beside), str(home))) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def write_text(path: PathLike, text: str) -> None:
