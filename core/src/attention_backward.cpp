@@ -242,6 +242,10 @@ extern "C" int32_t sage_attention_backward(const sage_attention_problem* problem
 
     AttentionTask t = base_task(p);
     set_gradients(t, p, *result, g);
+    const int64_t width_bytes = p.heads * p.channels * element_size(p.dtype);
+    prefer_huge_pages(t.grad_values, p.graph.num_sources * width_bytes);
+    prefer_huge_pages(t.grad_keys, p.graph.num_sources * width_bytes);
+    prefer_huge_pages(t.grad_queries, p.num_rows * width_bytes);
     Buffer edge_weight;
     SAGE_TRY(transposed_edge_weight(p, edge_weight, &t.edge_weight));
     AttendedGraph attended;

@@ -116,6 +116,9 @@ extern "C" int32_t sage_attention_forward(const sage_attention_problem* problem,
     SAGE_TRY(check_result(*problem, result));
     AttentionTask t = base_task(*problem);
     set_results(t, *problem, *result);
+    const int64_t row_bytes = problem->num_rows * problem->heads * problem->channels * element_size(problem->dtype);
+    prefer_huge_pages(t.out, row_bytes);
+    prefer_huge_pages(t.positive_out, row_bytes);
     Buffer edge_weight;
     SAGE_TRY(transposed_edge_weight(*problem, edge_weight, &t.edge_weight));
     const Kernels& k = kernels(problem->dtype);
