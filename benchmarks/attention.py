@@ -295,7 +295,8 @@ def main() -> None:
     parser.add_argument("--memory-only", action="store_true", help="measure nothing else")
     parser.add_argument("--peak", nargs=3, metavar=("LAYER", "PASS", "NAME"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    chosen.rounds = 2 if chosen.quick else chosen.rounds
+    if chosen.quick:
+        chosen.rounds, chosen.threads = 2, [1]
     sizes = (2_000, 20_000) if chosen.quick else (0, 0)
     problem = Problem.make(chosen.graph, chosen.order, *sizes)
     if chosen.peak:

@@ -254,7 +254,7 @@ def machine() -> Machine:
 def options(description: str) -> argparse.ArgumentParser:
     """A parser with the options every benchmark has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a small graph: does it still run?")
+    parser.add_argument("--quick", action="store_true", help="a small graph, one thread: does it still run?")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--rounds", type=int, default=7, help="rounds that are timed (default %(default)s)")
     parser.add_argument(

@@ -1,12 +1,12 @@
-"""Sampled mini-batches through two attention layers: ours against PyTorch Geometric, eager and under torch.compile.
+"""Sampled mini-batches through two layers: ours against PyTorch Geometric, eager and under torch.compile.
 
   python benchmarks/minibatch.py                     G1 and G2, GAT, 1 and 2 threads, about 10 minutes
   python benchmarks/minibatch.py --graphs G2 --layers gat gatv2 dot
 
 1024 seeds, fan-outs [15, 10], 128 features, a layer of 8 heads x 16 channels, ELU, a layer of one head x 41
-classes. "inference" runs without gradients, "train" is forward, cross entropy, backward. All contenders compute
-on the same samples, drawn by our sampler; the sampling and the gathering of the features are timed apart, and
-so is the sampling by pyg-lib where it is installed. PyG gets its `edge_index` ready made; ours makes its blocks
+classes. "inference" runs without gradients, "train" is forward, cross entropy, backward. All contenders work on
+the same samples, drawn by our sampler; the sampling and the gathering of the features are timed apart, and so
+is the sampling by pyg-lib where it is installed. PyG gets its `edge_index` ready made; ours makes its blocks
 inside of the time. "PyG trimmed" is what NeighborLoader's users write (`trim_to_layer`), "PyG bipartite" the
 better-informed way, from sources to targets. Each contender is timed on every batch, in turn.
 """
@@ -30,6 +30,10 @@ from common import Timing, alternate, machine, options, relative_error, report, 
 from contenders import KINDS, pair
 from graphs import GRAPHS, chung_lu, named
 from sage_attention import Graph, sample_neighbours
+
+if TYPE_CHECKING:
+    import argparse
+
 
 if TYPE_CHECKING:
     import argparse
@@ -230,7 +234,8 @@ def on_graph(name: str, graph: Graph, chosen: argparse.Namespace) -> list[dict[s
                         "times_ours_least": timing.least / ours.least,
                     }
                 )
-        nodes, edges = (int(np.mean([getattr(b.sample, k) for b in batches])) for k in ("num_nodes", "num_edges"))
+        nodes = int(np.mean([batch.sample.num_nodes for batch in batches]))
+        edges = int(np.mean([batch.sample.num_edges for batch in batches]))
         table(f"{name}, {threads} threads, {nodes} nodes and {edges} edges a batch", COLUMNS, rows)
     return figures
 
@@ -250,7 +255,7 @@ def main() -> None:
     print("\n".join(machine().lines()))
     figures = []
     if chosen.quick:
-        chosen.rounds = 2
+        chosen.rounds, chosen.threads = 2, [1]
         figures = on_graph("quick", chung_lu(5_000, 50_000, 0), chosen)
     else:
         for name in chosen.graphs:
