@@ -34,10 +34,6 @@ from sage_attention import Graph, sample_neighbours
 if TYPE_CHECKING:
     import argparse
 
-
-if TYPE_CHECKING:
-    import argparse
-
     from sage_attention.subgraph import SampledSubgraph
 
 FAN_OUTS = [15, 10]
