@@ -1,16 +1,19 @@
 """``sage-attention``: the command line. A command's module is imported only when it is asked for.
 
-Exit codes: 0 done, 1 out of memory, 2 wrong usage, input or output folder, 130 interrupted.
+Exit codes: 0 done, 1 out of memory, 2 wrong usage, input or output folder, 128 + number when a signal asked it to end
+(130 after Ctrl-C).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import IO, Callable
 
-from . import __version__
+from . import __version__, _arguments
 from .errors import ArgumentError, MissingDependencyError, SageAttentionError
 
 __all__ = ["main"]
@@ -20,92 +23,43 @@ _NOT_THE_OTHER = (
 )
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-_positive.__name__ = "positive integer"
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**63:
-        raise ValueError
-    return value
-
-
-_seed.__name__ = "seed"
-
-
-def _fan_outs(text: str) -> tuple[int, ...]:
-    values = tuple(int(part) for part in text.split(","))
-    if not values or any(value == 0 or value < -1 for value in values):
-        raise ValueError
-    return values
-
-
-_fan_outs.__name__ = "fan-out list"
-
-
-def _split(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(","))
-
-
-_split.__name__ = "list of fractions"
-
-
-def _chance(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise ValueError
-    return value
-
-
-_chance.__name__ = "chance in [0, 1)"
-
-
-def _rate(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1e6:
-        raise ValueError
-    return value
-
-
-_rate.__name__ = "rate"
-
-
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
-    model.add_argument("--layers", type=_positive, default=2, help="attention layers (default: 2)")
-    model.add_argument("--hidden", type=_positive, default=8, help="channels per head (default: 8)")
-    model.add_argument("--heads", type=_positive, default=8, help="heads (default: 8)")
-    model.add_argument("--output-heads", type=_positive, default=1, help="heads of the last layer (default: 1)")
+    model.add_argument("--layers", type=_arguments.positive, default=2, help="attention layers (default: 2)")
+    model.add_argument("--hidden", type=_arguments.positive, default=8, help="channels per head (default: 8)")
+    model.add_argument("--heads", type=_arguments.positive, default=8, help="heads (default: 8)")
+    model.add_argument(
+        "--output-heads", type=_arguments.positive, default=1, help="heads of the last layer (default: 1)"
+    )
     model.add_argument("--normalize", choices=("none", "row"), default="none", help="divide feature rows by their sum")
     training = parser.add_argument_group("training")
-    training.add_argument("--epochs", type=_positive, default=100, help="most epochs (default: 100)")
-    training.add_argument("--patience", type=_positive, default=20, help="epochs without progress (default: 20)")
-    training.add_argument("--batch-size", type=_positive, default=2048, help="nodes per step (default: 2048)")
+    training.add_argument("--epochs", type=_arguments.positive, default=100, help="most epochs (default: 100)")
     training.add_argument(
-        "--fan-outs", type=_fan_outs, default=None, metavar="N,N",
+        "--patience", type=_arguments.positive, default=20, help="epochs without progress (default: 20)"
+    )
+    training.add_argument("--batch-size", type=_arguments.positive, default=2048, help="nodes per step (default: 2048)")
+    training.add_argument(
+        "--fan-outs", type=_arguments.fan_outs, default=None, metavar="N,N",
         help="neighbours sampled per node and layer, -1 all (default: 10 for each)",
     )  # fmt: skip
-    training.add_argument("--learning-rate", type=_rate, default=0.01, help="of Adam (default: 0.01)")
-    training.add_argument("--weight-decay", type=_rate, default=2e-4, help="of Adam (default: 0.0002)")
-    training.add_argument("--dropout", type=_chance, default=0.5, help="of the layers' inputs (default: 0.5)")
-    training.add_argument("--attention-dropout", type=_chance, default=0.0, help="of the weights (default: 0)")
+    training.add_argument("--learning-rate", type=_arguments.rate, default=0.01, help="of Adam (default: 0.01)")
+    training.add_argument("--weight-decay", type=_arguments.rate, default=2e-4, help="of Adam (default: 0.0002)")
+    training.add_argument("--dropout", type=_arguments.chance, default=0.5, help="of the layers' inputs (default: 0.5)")
+    training.add_argument(
+        "--attention-dropout", type=_arguments.chance, default=0.0, help="of the weights (default: 0)"
+    )
     _add_run_options(training)
 
 
 def _add_run_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    group.add_argument("--seed", type=_seed, default=0, help="everything random starts from it (default: 0)")
+    group.add_argument("--seed", type=_arguments.seed, default=0, help="everything random starts from it (default: 0)")
     _add_threads(group)
 
 
 def _add_threads(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    group.add_argument("--threads", type=_positive, default=None, help="default: one per core; never changes results")
+    group.add_argument(
+        "--threads", type=_arguments.positive, default=None, help="default: one per core; never changes results"
+    )
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -127,10 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--data", metavar="NPZ", help="one NPZ with edge_index, x (or x_indptr ...), y, train_idx ...")
     data.add_argument("--undirected", action="store_true", help="take every edge in both directions")
     data.add_argument(
-        "--split", type=_split, default=(0.6, 0.2, 0.2), metavar="A,B,C",
+        "--split", type=_arguments.split, default=(0.6, 0.2, 0.2), metavar="A,B,C",
         help="fractions for training, validation and test, by --seed (default: 0.6,0.2,0.2)",
     )  # fmt: skip
-    train.add_argument("--out", required=True, metavar="FOLDER", help="where everything is written")
+    train.add_argument(
+        "--out", type=_arguments.path, required=True, metavar="FOLDER", help="where everything is written"
+    )
     train.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
     _add_model_options(train)
     train.set_defaults(run=_train)
@@ -146,7 +102,10 @@ def _parser() -> argparse.ArgumentParser:
         apply.add_argument(
             "--undirected", action=argparse.BooleanOptionalAction, default=None, help="default: as in training"
         )
-        apply.add_argument("--out", required=True, metavar="FILE", help="Parquet" if name == "predict" else "NPY")
+        apply.add_argument(
+            "--out", type=_arguments.path, required=True, metavar="FILE",
+            help="Parquet" if name == "predict" else "NPY; the ids of its rows go to <name>.ids.npy",
+        )  # fmt: skip
         _add_threads(apply)
         apply.set_defaults(run=run)
 
@@ -156,8 +115,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Generates a social network of 50,000 members, learns to recover their communities, and writes "
         "everything that train writes.",
     )
-    demo.add_argument("--out", default="sage-attention-demo", metavar="FOLDER", help="default: sage-attention-demo")
-    demo.add_argument("--members", type=_positive, default=50_000, help="default: 50000")
+    demo.add_argument(
+        "--out",
+        type=_arguments.path,
+        default="sage-attention-demo",
+        metavar="FOLDER",
+        help="default: sage-attention-demo",
+    )
+    demo.add_argument("--members", type=_arguments.positive, default=50_000, help="default: 50000")
+    demo.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
     _add_run_options(demo)
     demo.set_defaults(run=_demo)
     return parser
@@ -174,8 +140,12 @@ def _threads(arguments: argparse.Namespace) -> int:
 def _need_torch() -> None:
     try:
         import torch  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise SageAttentionError(f"torch is installed but lacks {error.name}: {error}") from error
         raise MissingDependencyError("torch", "training", "train") from error
+    except (ImportError, OSError) as error:  # a library of it is missing or of another kind
+        raise SageAttentionError(f"torch is installed but cannot be loaded: {error}; install it anew") from error
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -197,13 +167,13 @@ def _train(arguments: argparse.Namespace) -> int:
             arguments.edges, arguments.features, arguments.labels,
             undirected=arguments.undirected, split=arguments.split, seed=arguments.seed,
         )  # fmt: skip
-    sizes = {Path(file).name: Path(file).stat().st_size for file in files}
+    sizes = {file: Path(file).stat().st_size for file in files}
     return _run_training(arguments, data, Path(files[0]).stem, sizes)
 
 
 def _run_training(arguments: argparse.Namespace, data: object, title: str, sizes: dict[str, int]) -> int:
     from .inference import ModelConfig
-    from .recipes.node import Interrupted, command_line, train_node_classifier
+    from .recipes.node import train_node_classifier
     from .recipes.trainer import TrainingOptions
 
     fan_outs = arguments.fan_outs or (10,) * arguments.layers
@@ -230,20 +200,10 @@ def _run_training(arguments: argparse.Namespace, data: object, title: str, sizes
         seed=arguments.seed,
         num_threads=_threads(arguments),
     )
-    try:
-        result = train_node_classifier(
-            data, arguments.out, config, options,  # type: ignore[arg-type]
-            title=title, command=command_line(), data_files=sizes, resume=arguments.resume, quiet=arguments.quiet,
-        )  # fmt: skip
-    except Interrupted as stop:
-        if stop.path is None:
-            _say("interrupted before the first epoch was done; nothing was written", sys.stderr)
-        else:
-            _say(
-                f"interrupted after epoch {stop.epoch}; go on with the same command and --resume ({stop.path})",
-                sys.stderr,
-            )
-        return 130
+    result = train_node_classifier(
+        data, arguments.out, config, options,  # type: ignore[arg-type]
+        title=title, command=arguments.typed, data_files=sizes, resume=arguments.resume, quiet=arguments.quiet,
+    )  # fmt: skip
     if not arguments.quiet:
         _tell(result.folder, result.metrics)
     return 0
@@ -313,29 +273,68 @@ def _embed(arguments: argparse.Namespace) -> int:
     return _apply(arguments, embed)
 
 
+def _typed(words: list[str]) -> str:
+    """The command as it was typed, for the report."""
+    import shlex
+    import subprocess
+
+    return "sage-attention " + (subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words))
+
+
+def _prepare_libraries() -> None:
+    """Tells libraries, before they are loaded, what they can only be told then."""
+    if "numpy" not in sys.modules:
+        # The last bits of a BLAS depend on its number of threads, and so on the machine. We start our own instead.
+        for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+            os.environ[name] = "1"
+    # Intel's Fortran runtime, which comes with some builds of NumPy, would end the process on Ctrl-C by itself.
+    os.environ.setdefault("FOR_DISABLE_CONSOLE_CTRL_HANDLER", "1")
+
+
+def _complain(text: str) -> None:
+    _say("sage-attention: " + " ".join(text.splitlines()), sys.stderr)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Runs the command; what can go wrong through no fault of this program becomes a line and an exit code."""
+    try:
+        return int(arguments.run(arguments))
+    except (SageAttentionError, OSError) as error:
+        _complain(str(error))
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):  # torch's MemoryError
+            raise
+        reason = f" ({error})" if str(error) else ""
+        _complain(f"not enough memory{reason}; try fewer --fan-outs or a smaller --batch-size")
+        return 1
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        argv: The words after the command's name; those of the process by default.
+        argv: The words after the command's name; those of the process by default, which is to end with this.
 
     Returns:
         The exit code.
     """
-    arguments = _parser().parse_args(argv)
+    _prepare_libraries()
+    from .recipes.interrupts import as_interrupts, ignore
+
+    ended_by: list[int] = []
     try:
-        code = int(arguments.run(arguments))
-    except SageAttentionError as error:
-        _say(f"sage-attention: {error}", sys.stderr)
-        code = 2
-    except MemoryError as error:
-        hint = "try fewer --fan-outs or a smaller --batch-size"
-        _say(f"sage-attention: not enough memory ({error}); {hint}", sys.stderr)
-        code = 1
-    except KeyboardInterrupt:
-        _say("interrupted", sys.stderr)
-        code = 130
-    _let_go_of_closed_pipe()
+        with as_interrupts() as ended_by:
+            arguments = _parser().parse_args(argv)
+            arguments.typed = _typed(sys.argv[1:] if argv is None else argv)
+            code = _run(arguments)
+    except KeyboardInterrupt as stop:
+        if argv is None:
+            ignore()
+        _say(str(stop) or "interrupted", sys.stderr)
+        code = 128 + (ended_by[0] if ended_by else signal.SIGINT)
+    finally:
+        _let_go_of_closed_pipe()
     return code
 
 

@@ -6,10 +6,11 @@ The trainer evaluates through the same code, so what it reports is what a saved 
 from __future__ import annotations
 
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
@@ -28,7 +29,27 @@ __all__ = ["ModelConfig", "NodeClassifier", "load_model", "with_self_loops"]
 CONFIG_FILE = "config.json"
 MODEL_FILE = "model.safetensors"
 _FORMAT = 1
+_MOST_LAYERS = 1000
 _BLOCK_ROWS = 4096  # of a dense projection: fixed, so that results do not depend on the number of threads
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+# What a config.json may hold: a model must not be half understood.
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "num_features": lambda v: type(v) is int and v >= 0,
+    "class_names": lambda v: isinstance(v, list) and len(v) > 0 and all(isinstance(name, str) for name in v),
+    "hidden": _is_count,
+    "heads": _is_count,
+    "output_heads": _is_count,
+    "layers": lambda v: _is_count(v) and v <= _MOST_LAYERS,
+    "negative_slope": lambda v: type(v) in (int, float) and math.isfinite(v),
+    "normalize": lambda v: v in ("none", "row"),
+    "undirected": lambda v: isinstance(v, bool),
+    "features": lambda v: v in ("given", "degree"),
+}
 
 
 @dataclass(frozen=True)
@@ -85,9 +106,11 @@ class ModelConfig:
             value = json.loads(text)
             if value["format"] != _FORMAT:
                 raise DataError(path, f"format {_FORMAT}", value["format"], hint="it is from another version")
+            for name, fits in _FITS.items():
+                if not fits(value[name]):
+                    raise ValueError(f"{name} is {value[name]!r}")
             config = cls(**{f.name: value[f.name] for f in fields(cls)})
-            config.layer_sizes()
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(path, "the config.json of a trained model", f"{type(error).__name__}: {error}") from error
@@ -114,17 +137,17 @@ def with_self_loops(graph: Graph) -> Graph:
     return Graph.from_trusted(sorted_graph.indptr, sorted_graph.indices, sorted_graph.num_sources)
 
 
-def degree_features(graph: Graph, num_features: int) -> Floats:
+def degree_features(degrees: NDArray[np.int64], num_features: int) -> Floats:
     """One-hot rows of the (binary) order of magnitude of each node's in-degree: features where there are none.
 
     Args:
-        graph: N targets.
+        degrees: In-degrees of N nodes, self loops not counted.
         num_features: F; larger degrees share the last column.
 
     Returns:
         float32 [N, F].
     """
-    order = np.minimum(np.frexp(graph.in_degrees.astype(np.float64))[1], num_features - 1)
+    order = np.minimum(np.frexp(degrees.astype(np.float64))[1], num_features - 1)
     return np.eye(num_features, dtype=np.float32)[order]
 
 
@@ -157,6 +180,8 @@ def feature_graph(features: Any) -> Graph:
 
 def project(features: Any, weight: Floats, num_threads: int = 0) -> Floats:
     """``features @ weight.T``, the same to the last bit for any number of threads.
+
+    (NumPy's own BLAS may have threads besides. The command line turns those off; they change the last bits.)
 
     Args:
         features: float32 [N, F], dense or SciPy CSR.
@@ -229,7 +254,7 @@ class NodeClassifier:
 
         Args:
             graph: N nodes; a self loop is put at each, in place of those that are there.
-            features: float32 [N, F], dense or SciPy CSR; None for a model that reads in-degrees.
+            features: float32 [N, F], dense or SciPy sparse; not looked at by a model that reads in-degrees.
             num_threads: 0 is one per core.
 
         Returns:
@@ -239,16 +264,16 @@ class NodeClassifier:
         Raises:
             ArgumentError: The features do not fit the model or the graph.
         """
+        looped = with_self_loops(graph)
         if self.config.features == "degree":
-            features = degree_features(graph, self.config.num_features)
+            features = degree_features(looped.in_degrees - 1, self.config.num_features)
         shape = getattr(features, "shape", None)
         if shape != (graph.num_nodes, self.config.num_features):
             expected = f"a matrix of {graph.num_nodes} rows and {self.config.num_features} columns"
             raise ArgumentError("features", expected, "none" if shape is None else f"shape {list(shape)}")
-        if not is_sparse(features):
-            features = np.asarray(features, dtype=np.float32)
+        features = features.tocsr() if hasattr(features, "tocsr") else np.asarray(features, dtype=np.float32)
         x = normalized(features, self.config.normalize)
-        return self.forward_normalized(with_self_loops(graph), x, num_threads=num_threads)
+        return self.forward_normalized(looped, x, num_threads=num_threads)
 
     def forward_normalized(self, looped: Graph, features: Any, *, num_threads: int = 0) -> tuple[Floats, Floats]:
         """``forward`` for callers that keep ``with_self_loops(graph)`` and the normalised features."""
@@ -312,19 +337,23 @@ def load_model(folder: str | Path) -> NodeClassifier:
         if not path.is_file():
             raise DataError(folder, "the output folder of a training run", f"no {path.name}")
     try:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise MissingDependencyError("safetensors", "loading a model", "apply") from error
+    hint = "train it anew, or copy the folder again"
     try:
-        text = config_path.read_text(encoding="utf-8")
-        tensors = load_file(model_path)
-    except (OSError, SafetensorError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(
-            model_path, "a readable model", error, hint="train it anew, or copy the folder again"
-        ) from error
-    config = ModelConfig.from_json(config_path, text)
+        config = ModelConfig.from_json(config_path, config_path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(config_path, "a readable file", error, hint=hint) from error
+    try:
+        with safe_open(model_path, framework="np") as file:
+            twin = (file.metadata() or {}).get(CONFIG_FILE)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - this is no dict
+    except (OSError, SafetensorError, TypeError, ValueError) as error:  # TypeError: a dtype NumPy lacks
+        raise DataError(model_path, "a readable model", error, hint=hint) from error
+    if twin is not None and ModelConfig.from_json(model_path, twin) != config:
+        raise DataError(model_path, f"the model that {CONFIG_FILE} describes", "another one", hint=hint)
     try:
         return NodeClassifier(config, tensors)
     except ArgumentError as error:
-        raise DataError(model_path, "the weights config.json speaks of", error) from error
+        raise DataError(model_path, f"the weights {CONFIG_FILE} speaks of", error, hint=hint) from error

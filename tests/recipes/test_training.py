@@ -211,6 +211,11 @@ def test_failure_while_writing_leaves_the_previous_results(tmp_path, monkeypatch
         raise SageAttentionError(f"{path}: cannot be written: no space left")
 
     monkeypatch.setattr(node, "write_report", full)
-    with pytest.raises(SageAttentionError, match=re.escape(str(tmp_path / "report.html"))):
+    with pytest.raises(SageAttentionError, match=re.escape(str(tmp_path / "report.html")) + ".*--resume"):
         run(tmp_path, options=replace(OPTIONS, seed=3))
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert after.pop(CHECKPOINT_FILE)
+    assert after == before
+    monkeypatch.undo()
+    assert run(tmp_path, options=replace(OPTIONS, seed=3), resume=True).metrics["seed"] == 3
+    assert {path.name for path in tmp_path.iterdir()} == set(before)

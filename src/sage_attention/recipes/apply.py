@@ -27,6 +27,8 @@ def _load(
     model = load_model(folder)
     config = model.config
     table = None
+    if config.features == "degree" and features is not None:
+        raise DataError(features, "no --features, as the model was trained without", "a file", hint="leave it out")
     if config.features == "given":
         if features is None:
             raise DataError(None, "--features, as the model was trained with them", "none")
@@ -39,6 +41,14 @@ def _load(
     data = load_dataset(edges, table, undirected=config.undirected if undirected is None else undirected)
     kept = data.edge_index[0] != data.edge_index[1]
     return model, data, Graph.from_edge_index(data.edge_index[:, kept], data.num_nodes)
+
+
+def _output_file(out: str) -> Path:
+    """Makes sure that a file can be written there before the work is done."""
+    path = Path(out)
+    if path.is_dir() or not path.name:
+        raise DataError(out, "a file to write", "a folder", hint="name a file in it")
+    return output.prepare_output_folder(path.parent) / path.name
 
 
 def predict(
@@ -61,9 +71,10 @@ def predict(
         DataError: A file is wrong or does not fit the model.
         SageAttentionError: `out` cannot be written.
     """
+    path = _output_file(out)
     model, data, graph = _load(folder, edges, features, undirected)
     probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
-    output.write_predictions_parquet(Path(out), data.node_ids, model.config.class_names, probabilities)
+    output.write_predictions_parquet(path, data.node_ids, model.config.class_names, probabilities)
     return data.num_nodes
 
 
@@ -75,9 +86,10 @@ def embed(
     Arguments, result and errors are those of ``predict``; `out` is an NPY file, and the ids of its rows are written
     beside it as ``<name>.ids.npy``.
     """
+    path = _output_file(out)
     model, data, graph = _load(folder, edges, features, undirected)
     embeddings = model.embed(graph, data.features, num_threads=num_threads)
-    path = Path(out)
-    output.write_npy(path.with_name(path.stem + ".ids.npy"), data.node_ids)
-    output.write_npy(path, embeddings)
+    with output.all_or_nothing(path.parent, mark=path.name) as beside:
+        output.write_npy(beside / f"{path.stem}.ids.npy", data.node_ids)
+        output.write_npy(beside / path.name, embeddings)
     return data.num_nodes

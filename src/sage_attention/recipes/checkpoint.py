@@ -42,6 +42,16 @@ def save_checkpoint(folder: Path, state: TrainingState, run: dict[str, Any]) -> 
     return path
 
 
+def _check_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuses to resume a run with other settings or data."""
+    hint = "resume with the same settings and data, or run without --resume"
+    for name in sorted(set(before) | set(now), key=lambda name: (name != "data", name)):
+        if before.get(name) != now.get(name):
+            if name == "data":
+                raise DataError(path, "the data the interrupted run was trained on", "other data", hint=hint)
+            raise DataError(path, f"the interrupted run's {name} ({before.get(name)})", now.get(name), hint=hint)
+
+
 def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
     """Reads the state of an interrupted run.
 
@@ -54,7 +64,7 @@ def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
     """
     path = folder / CHECKPOINT_FILE
     if not path.is_file():
-        hint = "nothing was interrupted there: run without --resume"
+        hint = "nothing was interrupted there, or it is finished: run without --resume"
         raise DataError(folder, "the folder of an interrupted run", f"no {CHECKPOINT_FILE}", hint=hint)
     from safetensors import SafetensorError, safe_open
 
@@ -65,21 +75,12 @@ def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
             for key in file.keys():  # noqa: SIM118 - this is no dict
                 part, _, name = key.partition(".")
                 parts[part][name] = torch.from_numpy(file.get_tensor(key).copy())
-        state = TrainingState(
-            epoch=int(about["epoch"]),
-            history=about["history"],
-            **parts,
-        )
+        state = TrainingState(epoch=int(about["epoch"]), history=about["history"], **parts)
+        before = dict(about["run"])
+        if len(state.history) != state.epoch or not state.improved_epoch <= state.epoch:
+            raise ValueError("its history is not that of its epochs")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         hint = "delete it and run without --resume"
         raise DataError(path, "a whole checkpoint", f"{type(error).__name__}: {error}", hint=hint) from error
-    before = about["run"]
-    for name in sorted(set(before) | set(run)):
-        if before.get(name) != run.get(name):
-            raise DataError(
-                path,
-                f"the interrupted run's {name} ({before.get(name)})",
-                run.get(name),
-                hint="resume with the same settings and data, or run without --resume",
-            )
+    _check_run(path, before, run)
     return state

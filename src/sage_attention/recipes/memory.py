@@ -7,11 +7,13 @@ import sys
 __all__ = ["peak_rss_mb"]
 
 
-def peak_rss_mb() -> float:
-    """Peak resident memory of this process in MiB (2**20 bytes)."""
+def peak_rss_mb() -> float | None:
+    """Peak resident memory of this process in MiB (2**20 bytes); None where nothing tells it."""
     if sys.platform == "win32":
-        import psutil
-
+        try:
+            import psutil
+        except ImportError:
+            return None
         return float(psutil.Process().memory_info().peak_wset) / 2**20
     import resource
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import json
 import platform
-import sys
 import time
 import zlib
 from dataclasses import asdict, dataclass, replace
@@ -13,17 +15,19 @@ import numpy as np
 
 import sage_attention
 from sage_attention import _native
-from sage_attention.errors import DataError
+from sage_attention.errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
 from sage_attention.graph import Graph
 from sage_attention.inference import CONFIG_FILE, MODEL_FILE, ModelConfig, degree_features, normalized, softmax
 from sage_attention.recipes import output
 from sage_attention.recipes.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint
+from sage_attention.recipes.interrupts import undisturbed
 from sage_attention.recipes.memory import peak_rss_mb
 from sage_attention.recipes.progress import Progress
 from sage_attention.recipes.report import RunSummary, write_report
 from sage_attention.recipes.trainer import Trainer, TrainingOptions, TrainingState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from sage_attention.recipes.node_dataset import NodeDataset
@@ -31,16 +35,20 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "RunResult", "train_node_classifier"]
 
 _DEGREE_FEATURES = 32
+_FINGERPRINT_BYTES = 1 << 26
 _SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
-class Interrupted(Exception):  # noqa: N818 - it is a request, not an error
+class Interrupted(KeyboardInterrupt):
     """Training was stopped by Ctrl-C; ``path`` is the checkpoint, None if no epoch was done yet."""
 
     def __init__(self, path: Path | None, epoch: int) -> None:
         self.path = path
         self.epoch = epoch
-        super().__init__(f"interrupted after epoch {epoch}")
+        if path is None:
+            super().__init__("interrupted before the first epoch was done; nothing was written")
+        else:
+            super().__init__(f"interrupted after epoch {epoch}; go on with the same command and --resume ({path})")
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,17 @@ def _fingerprint(data: NodeDataset, features: Any) -> int:
     parts = [data.edge_index, data.labels, data.train, data.val, data.test]
     parts += [features.indptr, features.indices, features.data] if hasattr(features, "indptr") else [features]
     for part in parts:
-        check = zlib.crc32(np.ascontiguousarray(part).view(np.uint8).reshape(-1).data, check)
+        rows = np.ascontiguousarray(part).view(np.uint8).reshape(-1)
+        for start in range(0, len(rows), _FINGERPRINT_BYTES):  # Ctrl-C has to wait for one piece, not for all
+            check = zlib.crc32(rows[start : start + _FINGERPRINT_BYTES].data, check)
     return check
+
+
+def _check_writers() -> None:
+    """Looks now, and not after the training, for the packages that write its results."""
+    for package in ("safetensors", "pyarrow"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingDependencyError(package, "writing the results of a training run", "train")
 
 
 def versions() -> dict[str, str]:
@@ -120,8 +137,10 @@ def train_node_classifier(
     Raises:
         DataError: The data cannot be trained on, or there is nothing to resume.
         Interrupted: Ctrl-C; a checkpoint was written.
-        SageAttentionError: Something cannot be written.
+        MissingDependencyError: A package that writes the results is not installed.
+        SageAttentionError: Something cannot be written. What was learnt is kept in a checkpoint if that can.
     """
+    _check_writers()
     if len(data.train) == 0:
         raise DataError(None, "labelled nodes to train on", "none", hint="give labels for more nodes")
     out = output.prepare_output_folder(folder, resume=resume)
@@ -129,7 +148,7 @@ def train_node_classifier(
     features = data.features
     if features is None:
         config = replace(config, features="degree")
-        features = degree_features(graph, _DEGREE_FEATURES)
+        features = degree_features(graph.in_degrees, _DEGREE_FEATURES)
         notes = (*notes, "No features were given: the model sees how many neighbours each node has, and nothing else.")
     config = replace(config, num_features=int(features.shape[1]), class_names=list(data.class_names))
     trainer = Trainer(config, options, data, graph, normalized(features, config.normalize))
@@ -138,11 +157,40 @@ def train_node_classifier(
     for changeable in ("num_threads", "epochs", "patience"):
         run.pop(changeable)
     if resume:
-        trainer.restore(load_checkpoint(out, run))
-    _train(trainer, out, run, quiet)
-    result = _write_results(trainer, out, data, graph, features, title, command, data_files or {}, notes)
-    (out / CHECKPOINT_FILE).unlink(missing_ok=True)
+        _restore(trainer, out, run)
+    with _kept(trainer, out, run):
+        _train(trainer, out, run, quiet)
+        result = _write_results(trainer, out, data, graph, features, title, command, data_files or {}, notes)
+    with contextlib.suppress(OSError):  # of no use any more, and no harm
+        (out / CHECKPOINT_FILE).unlink()
     return result
+
+
+def _restore(trainer: Trainer, out: Path, run: dict[str, Any]) -> None:
+    state = load_checkpoint(out, run)
+    try:
+        trainer.restore(state)
+    except ArgumentError as error:
+        hint = "delete it and run without --resume"
+        raise DataError(out / CHECKPOINT_FILE, "a whole checkpoint", error, hint=hint) from error
+
+
+@contextlib.contextmanager
+def _kept(trainer: Trainer, out: Path, run: dict[str, Any]) -> Iterator[None]:
+    """Whatever ends the block before its time, what was learnt until then is kept in a checkpoint."""
+    try:
+        yield
+    except BaseException as stop:
+        path = None
+        with undisturbed(forget=True):  # the impatient press Ctrl-C twice
+            if trainer.state.epoch > 0:
+                with contextlib.suppress(SageAttentionError):
+                    path = save_checkpoint(out, trainer.state, run)
+        if isinstance(stop, KeyboardInterrupt):
+            raise Interrupted(path, trainer.state.epoch) from None
+        if isinstance(stop, SageAttentionError) and path is not None:
+            raise SageAttentionError(f"{stop}, then go on with the same command and --resume") from stop
+        raise
 
 
 def _train(trainer: Trainer, out: Path, run: dict[str, Any], quiet: bool) -> None:
@@ -154,18 +202,13 @@ def _train(trainer: Trainer, out: Path, run: dict[str, Any], quiet: bool) -> Non
             save_checkpoint(out, state, run)
             written = time.monotonic()
 
-    try:
-        with Progress(trainer.options.epochs, unit="epoch", quiet=quiet, start=trainer.state.epoch) as progress:
-            trainer.run(progress, after_epoch)
-            if trainer.stopped_early and trainer.state.epoch < trainer.options.epochs:
-                progress.note(
-                    f"stopped: no better validation result in {trainer.options.patience} epochs; "
-                    f"using epoch {trainer.state.best_epoch}"
-                )
-    except KeyboardInterrupt:
-        state = trainer.state
-        path = save_checkpoint(out, state, run) if state.epoch > 0 else None
-        raise Interrupted(path, state.epoch) from None
+    with Progress(trainer.options.epochs, unit="epoch", quiet=quiet, start=trainer.state.epoch) as progress:
+        trainer.run(progress, after_epoch)
+        if trainer.stopped_early and trainer.state.epoch < trainer.options.epochs:
+            progress.note(
+                f"stopped: no better validation result in {trainer.options.patience} epochs; "
+                f"using epoch {trainer.state.best_epoch}"
+            )
 
 
 def _accuracy(predicted: Any, labels: Any, nodes: Any) -> float | None:
@@ -218,9 +261,9 @@ def _write_results(
         notes=notes,
         finished=time.strftime("%Y-%m-%d %H:%M"),
     )
-    with output.all_or_nothing(out) as beside:
+    with output.all_or_nothing(out, mark="metrics.json") as beside:
         output.write_json(beside / CONFIG_FILE, config.to_json())
-        output.write_safetensors(beside / MODEL_FILE, model.tensors)
+        output.write_safetensors(beside / MODEL_FILE, model.tensors, {CONFIG_FILE: json.dumps(config.to_json())})
         output.write_predictions_parquet(
             beside / "predictions.parquet", data.node_ids, config.class_names, probabilities
         )
@@ -228,10 +271,3 @@ def _write_results(
         write_report(beside / "report.html", summary)
         output.write_json(beside / "metrics.json", metrics)
     return RunResult(out, metrics)
-
-
-def command_line() -> str:
-    """The command as it was typed, for the report."""
-    import shlex
-
-    return "sage-attention " + " ".join(shlex.quote(word) for word in sys.argv[1:])

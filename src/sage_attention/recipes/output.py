@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sage_attention.errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
+from sage_attention.recipes.interrupts import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -200,11 +201,13 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
 
 
 @contextlib.contextmanager
-def all_or_nothing(folder: PathLike) -> Iterator[Path]:
+def all_or_nothing(folder: PathLike, mark: str | None = None) -> Iterator[Path]:
     """Files that belong together: written into a folder beside, then renamed into place one after the other.
 
     Args:
         folder: Where the files shall be.
+        mark: The file whose presence says that all are there: the first to go and the last to come. So even a power
+            cut between two renames leaves no mixture that looks complete.
 
     Yields:
         The folder to write them into. What it holds at the end replaces files of the same names in `folder`; after an
@@ -222,14 +225,31 @@ def all_or_nothing(folder: PathLike) -> Iterator[Path]:
     try:
         beside.mkdir()
         yield beside
-        for path in sorted(beside.iterdir()):
-            _replace(path, home / path.name)
+        with undisturbed():
+            _put_in_place(beside, home, mark)
     except OSError as error:
         raise _write_error(home, error) from error
     except SageAttentionError as error:  # of a writer, about a place the user has never heard of
         raise SageAttentionError(str(error).replace(str(beside), str(home))) from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        with undisturbed():
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _put_in_place(beside: Path, home: Path, mark: str | None) -> None:
+    """Rename all files of one folder into another, the mark last."""
+    paths = sorted(beside.iterdir(), key=lambda path: (path.name == mark, path.name))
+    for path in paths:
+        if (home / path.name).is_dir():
+            raise SageAttentionError(f"{home / path.name}: cannot be written: a folder is in its place; move it away")
+    if mark is not None:
+        with contextlib.suppress(FileNotFoundError):
+            (home / mark).unlink()
+    for path in paths:
+        try:
+            _replace(path, home / path.name)
+        except OSError as error:  # noqa: PERF203 - it must name the file
+            raise _write_error(home / path.name, error) from error
 
 
 def write_text(path: PathLike, text: str) -> None:

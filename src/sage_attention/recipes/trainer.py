@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 import torch
 
+from sage_attention.errors import ArgumentError
 from sage_attention.inference import NodeClassifier, softmax, with_self_loops
 from sage_attention.recipes.batches import BatchSource
 from sage_attention.recipes.model import TrainableClassifier
@@ -93,6 +94,9 @@ class TrainingState:
         return last
 
 
+_NOTHING = torch.empty(0, 0)  # of a shape that no parameter has
+
+
 def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
@@ -135,13 +139,22 @@ class Trainer:
         self.state = TrainingState(model=_copied(self.model.state_dict()), best=_copied(self.model.state_dict()))
 
     def restore(self, state: TrainingState) -> None:
-        """Goes on from a saved state."""
-        self.state = state
-        self.model.load_state_dict(state.model)
+        """Goes on from a saved state.
+
+        Raises:
+            ArgumentError: It is not of such a model.
+        """
         for name, parameter in self.model.named_parameters():
-            self.optimizer.state[parameter] = {
-                key: state.optimizer[f"{name}.{key}"].clone() for key in ("step", "exp_avg", "exp_avg_sq")
-            }
+            shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            moments = {key: state.optimizer.get(f"{name}.{key}", _NOTHING) for key in shapes}
+            weights = [part.get(name, _NOTHING) for part in (state.model, state.best)]
+            if {key: value.shape for key, value in moments.items()} != shapes or any(
+                weight.shape != parameter.shape for weight in weights
+            ):
+                raise ArgumentError("state", f"{name} of shape {list(parameter.shape)}", "none or another shape")
+            self.optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
+        self.model.load_state_dict(state.model)
+        self.state = state
 
     def run(self, progress: Progress, after_epoch: Callable[[TrainingState], None] | None = None) -> TrainingState:
         """Trains to the end. ``self.state`` is always that after the last whole epoch, also on Ctrl-C.

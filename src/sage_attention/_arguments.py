@@ -1,0 +1,39 @@
+"""What the words of the command line must be; argparse names the kind when one is not."""
+
+from __future__ import annotations
+
+from typing import Callable, TypeVar
+
+__all__ = ["chance", "fan_outs", "path", "positive", "rate", "seed", "split"]
+
+T = TypeVar("T")
+
+
+def _kind(name: str, convert: Callable[[str], T], fits: Callable[[T], bool]) -> Callable[[str], T]:
+    """A type for argparse, which says ``invalid <name> value`` where it raises ValueError."""
+
+    def parse(text: str) -> T:
+        value = convert(text)
+        if not fits(value):
+            raise ValueError(text)
+        return value
+
+    parse.__name__ = name
+    return parse
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _fractions(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+positive = _kind("positive integer", int, lambda value: value >= 1)
+seed = _kind("seed", int, lambda value: 0 <= value < 2**63)
+chance = _kind("chance in [0, 1)", float, lambda value: 0 <= value < 1)
+rate = _kind("rate", float, lambda value: 0 <= value < 1e6)
+fan_outs = _kind("fan-out list", _integers, lambda values: all(v == -1 or 0 < v < 2**31 for v in values))
+split = _kind("list of fractions", _fractions, lambda _: True)  # `check_fractions` says more
+path = _kind("path", str, bool)  # an empty one, as "$OUT" may be, would mean the current folder
