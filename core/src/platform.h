@@ -25,9 +25,16 @@
 #include <intrin.h>
 #define SAGE_INLINE __forceinline
 #define SAGE_NOINLINE __declspec(noinline)
+#define SAGE_UNROLL
 #else
 #define SAGE_INLINE inline __attribute__((always_inline))
 #define SAGE_NOINLINE __attribute__((noinline))
+// Before a loop of fixed length whose variables must end in registers.
+#if defined(__clang__)
+#define SAGE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SAGE_UNROLL _Pragma("GCC unroll 16")
+#endif
 #endif
 
 namespace sage {

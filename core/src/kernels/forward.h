@@ -7,21 +7,22 @@
 namespace sage {
 
 // work.score becomes work.weight = exp(score - row_max), after row_max has been raised to cover the block;
-// row_factor is what earlier sums must be multiplied with; row_sum includes the block, lane by lane. Meanwhile
+// row_factor is what earlier sums, if any, must be multiplied with; row_sum includes the block, lane by lane. Meanwhile
 // `prefetch` of `rows` is fetched; only where an edge is at least one vector of exponentials.
 template <class V>
-SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, const Rows<typename V::T>& rows, Prefetch prefetch) {
+SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, bool is_first, const Rows<typename V::T>& rows,
+                               Prefetch prefetch) {
     using T = typename V::T;
     const Shape<V>& s = work.s;
     pad<V>(s, n, work.score, -static_cast<T>(HUGE_VAL));
     const int64_t end = s.used(n);
     const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(T));
     for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
-        const V before = V::load(work.row_max + q);
+        // Not -infinity: a whole block of such scores (edges masked out) must weigh nothing, not be no number.
+        const V before = is_first ? V::set(V::lowest()) : V::load(work.row_max + q);
         V largest = before;
         for (int64_t x = q; x < end; x += s.pattern) largest = V::maximum(largest, V::load(work.score + x));
         largest = fold<V>(s, largest, [](V a, V b) { return V::maximum(a, b); });
-        const V factor = exp_nonpositive(before - largest);
         V sum = V::set(0);
         int64_t ahead = kAhead;
         for (int64_t x = q; x < end; x += s.pattern) {
@@ -30,15 +31,19 @@ SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, const Rows<typename V::
             weight.store(work.weight + x);
             sum = sum + weight;
         }
-        V::fma(V::load(work.row_sum + q), factor, sum).store(work.row_sum + q);
+        if (!is_first) {
+            const V factor = exp_nonpositive(before - largest);
+            factor.store(work.row_factor + q);
+            sum = V::fma(V::load(work.row_sum + q), factor, sum);
+        }
+        sum.store(work.row_sum + q);
         largest.store(work.row_max + q);
-        factor.store(work.row_factor + q);
     }
 }
 
 // GAT: row_positive and work.gated, the part of row_sum and of `applied` that belongs to positive scores.
 template <class V>
-SAGE_INLINE void gate_positives(Work<V>& work, int64_t n, const typename V::T* applied) {
+SAGE_INLINE void gate_positives(Work<V>& work, int64_t n, bool is_first, const typename V::T* applied) {
     const Shape<V>& s = work.s;
     const int64_t end = s.used(n);
     const V zero = V::set(0);
@@ -49,7 +54,8 @@ SAGE_INLINE void gate_positives(Work<V>& work, int64_t n, const typename V::T* a
             sum = sum + V::if_positive(z, V::load(work.weight + x), zero);
             V::if_positive(z, V::load(applied + x), zero).store(work.gated + x);
         }
-        V::fma(V::load(work.row_positive + q), V::load(work.row_factor + q), sum).store(work.row_positive + q);
+        if (!is_first) sum = V::fma(V::load(work.row_positive + q), V::load(work.row_factor + q), sum);
+        sum.store(work.row_positive + q);
     }
 }
 
@@ -115,12 +121,6 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
     const bool positives = t.positive_out != nullptr, drop = t.dropout > 0;
     if (first == last) return forward_empty_row<V>(t, s, row);
     const T* fixed = target_share<V>(t, work, row);
-    for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
-        // Not -infinity: a whole block of such scores (edges masked out) must weigh nothing, not be no number.
-        V::set(V::lowest()).store(work.row_max + q);
-        V::set(0).store(work.row_sum + q);
-        V::set(0).store(work.row_positive + q);
-    }
     if (t.edge_out) fill<V>(work.edge_sum, 0, s.heads * s.edge_channels, 0);
 
     for (int64_t e = first; e < last; e += s.block) {
@@ -134,7 +134,7 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
         const bool scored = t.score == SAGE_ATTENTION_GAT || keys.table == values.table;
         const int after_scores = !scored ? 0 : t.score == SAGE_ATTENTION_GAT ? kGatScores : kGatv2Scores;
         const int after_softmax = s.head_stride < V::kWidth ? after_scores : after_scores + kSoftmax;
-        block_softmax<V>(work, n, values, Prefetch{after_scores, after_softmax});
+        block_softmax<V>(work, n, is_first, values, Prefetch{after_scores, after_softmax});
         if (is_last) {
             for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
                 const V sum = fold_sum<V>(s, V::load(work.row_sum + q));
@@ -155,7 +155,7 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
                          is_last ? static_cast<T*>(t.out) + row * s.width : work.sum, to_factor};
         const Prefetch prefetch{after_softmax, 8};
         if (positives) {
-            gate_positives<V>(work, n, applied);
+            gate_positives<V>(work, n, is_first, applied);
             const Sum<T> second{work.gated, is_first ? nullptr : work.second, work.row_factor,
                                 is_last ? static_cast<T*>(t.positive_out) + row * s.width : work.second, to_factor};
             work.operations.sum_pair(s, n, values, sum, second, prefetch);

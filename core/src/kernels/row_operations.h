@@ -46,37 +46,24 @@ struct RowOperations {
                            T negative_slope, const Sum<T>& sum, T* attention_sum);
 };
 
-// flat[e, h] = the sum of the lanes of term(e, h). kHeads is the head stride, where it is below the vector's width, or
-// the width. kFull: the number of heads is the head stride. Of the last edge terms may be taken more than once.
-template <class V, int kHeads, bool kFull, class F>
-SAGE_INLINE void reduce_heads(const Shape<V>& s, int64_t n, typename V::T* flat, const F& term) {
-    constexpr int W = V::kWidth;
-    const auto checked = [&](int64_t e, int64_t h) { return kFull || h < s.heads ? term(e, h) : V::set(0); };
-    if constexpr (kHeads < W) {
-        constexpr int kEdges = W / kHeads;
-        for (int64_t e = 0; e < n; e += kEdges) {
+// flat[e, h] = the sum of the lanes of term(e, h), after before(e). kHeads is the head stride, where it is below the
+// vector's width, or the width. kFull: the number of heads is the head stride. The last edge may be taken repeatedly.
+template <class V, int kHeads, bool kFull, class B, class F>
+SAGE_INLINE void reduce_heads(const Shape<V>& s, int64_t n, typename V::T* flat, const B& before, const F& term) {
+    constexpr int W = V::kWidth, kEdges = W / kHeads;
+    const int64_t heads = s.heads, head_stride = s.head_stride;
+    for (int64_t e = 0; e < n; e += kEdges) {
+        for (int64_t g = e; g < min(e + kEdges, n); ++g) before(g);
+        for (int64_t h = 0; h < head_stride; h += W) {
             V part[W];
-            for (int g = 0; g < kEdges; ++g) {
-                for (int h = 0; h < kHeads; ++h) part[g * kHeads + h] = checked(min(e + g, n - 1), h);
+            SAGE_UNROLL
+            for (int l = 0; l < W; ++l) {
+                const int64_t edge = min(e + l / kHeads, n - 1), head = h + l % kHeads;
+                part[l] = kFull || head < heads ? term(edge, head) : V::set(0);
             }
-            V::reduce(part).store(flat + e * kHeads);
+            V::reduce(part).store(flat + e * head_stride + h);
+            if constexpr (kHeads < W) break;
         }
-    } else {
-        for (int64_t e = 0; e < n; ++e) {
-            for (int64_t h = 0; h < s.head_stride; h += W) {
-                V part[W];
-                for (int l = 0; l < W; ++l) part[l] = checked(e, h + l);
-                V::reduce(part).store(flat + e * s.head_stride + h);
-            }
-        }
-    }
-}
-
-// Whatever the head stride: for what is not worth a copy of its own for each.
-template <class V, class F>
-SAGE_INLINE void reduce_any_heads(const Shape<V>& s, int64_t n, typename V::T* flat, const F& term) {
-    for (int64_t e = 0; e < n; ++e) {
-        for (int64_t h = 0; h < s.heads; ++h) flat[e * s.head_stride + h] = V::total(term(e, h));
     }
 }
 
@@ -87,8 +74,8 @@ void dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in,
     const Fixed<typename V::T> fixed = fixed_in;
     const int64_t channels = VPH > 0 ? VPH * V::kWidth : s.channels;
     const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
-    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, [&](int64_t e, int64_t h) {
-        if (h == 0) range.of(rows[e + kAhead]);
+    const auto fetch = [&](int64_t e) { range.of(rows[e + kAhead]); };
+    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, fetch, [&](int64_t e, int64_t h) {
         const typename V::T* row = rows[e] + h * channels;
         const typename V::T* other = fixed.row + e * fixed.stride + h * channels;
         V sum = V::set(0);
@@ -108,8 +95,8 @@ void leaky_dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& ro
     const int64_t channels = VPH > 0 ? VPH * V::kWidth : s.channels;
     const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
     const V slope = V::set(negative_slope);
-    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, [&](int64_t e, int64_t h) {
-        if (h == 0) range.of(rows[e + kAhead]);
+    const auto fetch = [&](int64_t e) { range.of(rows[e + kAhead]); };
+    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, fetch, [&](int64_t e, int64_t h) {
         const int64_t start = h * channels;
         const typename V::T* row = rows[e] + start;
         V sum = V::set(0);
@@ -165,6 +152,7 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
         constexpr int N = Block::kVectors;
         constexpr int64_t W = V::kWidth;
         V a[N], b[kPair ? N : 1];
+        SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
             a[v] = V::set(0);
             if constexpr (kPair) b[v] = V::set(0);
@@ -174,6 +162,7 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
             range.of(rows[e + kAhead]);
             const T* row = rows[e] + offset;
             const T* w = first.weight + e * s.head_stride + head;
+            SAGE_UNROLL
             for (int v = 0; v < N; ++v) {
                 const V x = access.load(row + v * W);
                 a[v] = V::fma(V::set(w[Block::head(v)]), x, a[v]);
@@ -184,6 +173,7 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
             }
         }
         // Earlier blocks come in last: the rounding errors of a long row then grow with its blocks, not its edges.
+        SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
             const V before = V::set(first.from_factor ? first.from_factor[head + Block::head(v)] : T(1));
             if (first.from) a[v] = V::fma(access.load(first.from + offset + v * W), before, a[v]);
@@ -222,6 +212,7 @@ SAGE_INLINE void leaky_sum_rows(const Shape<V>& s, int64_t n, const Rows<typenam
         constexpr int64_t W = V::kWidth;
         const V slope = V::set(negative_slope);
         V a[N], b[kAttention ? N : 1], own[N];
+        SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
             a[v] = V::set(0);
             if constexpr (kAttention) b[v] = V::set(0);
@@ -230,6 +221,7 @@ SAGE_INLINE void leaky_sum_rows(const Shape<V>& s, int64_t n, const Rows<typenam
         for (int64_t e = 0; e < n; ++e) {
             const T* row = rows[e] + offset;
             const T* w = sum.weight + e * s.head_stride + head;
+            SAGE_UNROLL
             for (int v = 0; v < N; ++v) {
                 const V z = access.load(row + v * W) + own[v];
                 const V g = V::set(w[Block::head(v)]);
@@ -238,6 +230,7 @@ SAGE_INLINE void leaky_sum_rows(const Shape<V>& s, int64_t n, const Rows<typenam
                 if constexpr (kAttention) b[v] = V::fma(slopes, z, b[v]);
             }
         }
+        SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
             const V before = sum.from ? access.load(sum.from + offset + v * W) : V::set(0);
             access.store(sum.to + offset + v * W, V::fma(a[v], access.load(attention + offset + v * W), before));

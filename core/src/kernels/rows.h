@@ -86,12 +86,7 @@ struct Prefetch {
     int begin = 0, end = 0;
 };
 constexpr Prefetch kPrefetchAll{0, 8};
-#ifndef KG
-#define KG 2
-#define KV 4
-#define KS 2
-#endif
-constexpr int kGatScores = KG, kGatv2Scores = KV, kSoftmax = KS;
+constexpr int kGatScores = 1, kGatv2Scores = 4, kSoftmax = 3;
 
 // The part of `prefetch` that belongs to channels [offset, offset + count) of a row of `width`.
 struct PrefetchRange {
@@ -128,6 +123,7 @@ struct Part {
 template <class V, int VPH = 0, class F>
 SAGE_INLINE void over_channels(int64_t n, const F& f) {
     if constexpr (VPH > 0) {
+        SAGE_UNROLL
         for (int v = 0; v < VPH; ++v) f(int64_t{v} * V::kWidth, Whole<V>{});
     } else {
         int64_t c = 0;

@@ -18,6 +18,7 @@ struct One {
     SAGE_INLINE void store(T* p) const { *p = x; }
     SAGE_INLINE void store_partial(T* p, int64_t) const { *p = x; }
     static SAGE_INLINE One fma(One a, One b, One c) { return {a.x * b.x + c.x}; }
+    static SAGE_INLINE One fms(One a, One b, One c) { return {a.x * b.x - c.x}; }
     static SAGE_INLINE One maximum(One a, One b) { return {a.x > b.x ? a.x : b.x}; }  // b where one is not a number
     static SAGE_INLINE One if_positive(One z, One a, One b) { return z.x > 0 ? a : b; }
     static SAGE_INLINE One if_less(One z, One limit, One a, One b) { return z.x < limit.x ? a : b; }
@@ -29,16 +30,16 @@ struct One {
         volatile T shifted = a.x + magic;  // volatile: the sum must not be simplified away
         return {shifted - magic};
     }
-    // 2^n for whole n in the range of normal numbers; not a number gives 1 or garbage, never a trap.
-    static SAGE_INLINE One power_of_two(One n) {
+    // x * 2^n for whole n; x and the result normal numbers, or x not a number.
+    static SAGE_INLINE One times_power_of_two(One x, One n) {
         if constexpr (sizeof(T) == 4) {
             const int32_t k = n.x >= T(-126) && n.x <= T(127) ? static_cast<int32_t>(n.x) : 0;
             const uint32_t bits = static_cast<uint32_t>(k + 127) << 23;
-            return {bit_cast<T>(bits)};
+            return {x.x * bit_cast<T>(bits)};
         } else {
             const int32_t k = n.x >= T(-1022) && n.x <= T(1023) ? static_cast<int32_t>(n.x) : 0;
             const uint64_t bits = static_cast<uint64_t>(k + 1023) << 52;
-            return {bit_cast<T>(bits)};
+            return {x.x * bit_cast<T>(bits)};
         }
     }
     friend SAGE_INLINE One operator+(One a, One b) { return {a.x + b.x}; }
