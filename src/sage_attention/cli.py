@@ -305,8 +305,8 @@ def _run(arguments: argparse.Namespace) -> int:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):  # torch's MemoryError
             raise
-        reason = f" ({error})" if str(error) else ""
-        _complain(f"not enough memory{reason}; try fewer --fan-outs or a smaller --batch-size")
+        reason = f" ({str(error).rpartition(': ')[2]})" if str(error) else ""
+        _complain(f"not enough memory{reason}; try a smaller --batch-size, --fan-outs or --hidden")
         return 1
 
 
@@ -322,19 +322,18 @@ def main(argv: list[str] | None = None) -> int:
     _prepare_libraries()
     from .recipes.interrupts import as_interrupts, ignore
 
-    ended_by: list[int] = []
-    try:
-        with as_interrupts() as ended_by:
+    with as_interrupts() as ended_by:
+        try:
             arguments = _parser().parse_args(argv)
             arguments.typed = _typed(sys.argv[1:] if argv is None else argv)
             code = _run(arguments)
-    except KeyboardInterrupt as stop:
-        if argv is None:
-            ignore()
-        _say(str(stop) or "interrupted", sys.stderr)
-        code = 128 + (ended_by[0] if ended_by else signal.SIGINT)
-    finally:
-        _let_go_of_closed_pipe()
+        except KeyboardInterrupt as stop:
+            _say(str(stop) or "interrupted", sys.stderr)
+            code = 128 + (ended_by[0] if ended_by else signal.SIGINT)
+        finally:
+            _let_go_of_closed_pipe()
+    if ended_by and argv is None:
+        ignore()
     return code
 
 

@@ -21,7 +21,7 @@ from sage_attention.sampling import SampledSubgraph, sample_neighbours
 from sage_attention.torch.ops import Csc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from numpy.typing import NDArray
 
@@ -136,7 +136,7 @@ class BatchSource:
             features = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32))
         return Batch(features, blocks, torch.from_numpy(self.labels[seeds]), seed)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         """The batches of an epoch, in order."""
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch])))
         order = generator.permutation(self.nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ __all__ = ["as_interrupts", "ignore", "undisturbed"]
 # Ended by a service manager or a container, by a closed terminal, by Ctrl-Break.
 _LIKE_CTRL_C = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 _ALL = [signal.SIGINT, *_LIKE_CTRL_C]
+_UNWINDING_SECONDS = 1.0
 
 
 def _in_main_thread() -> bool:
@@ -40,21 +42,28 @@ def _handled(numbers: list[signal.Signals], handler: Any) -> Iterator[None]:
 def as_interrupts() -> Iterator[list[int]]:
     """Makes the signals that end a process raise KeyboardInterrupt inside the block, as Ctrl-C does.
 
-    Signals that are ignored (``nohup``) or handled already are left alone.
+    Signals that are ignored (``nohup``) or handled already are left alone. The impatient press Ctrl-C twice: what
+    follows within a second does not disturb the tidying up after the first.
 
     Yields:
-        The numbers of those that came, SIGINT not among them.
+        The numbers of those that came.
     """
     came: list[int] = []
+    last = float("-inf")
 
     def stop(number: int, _frame: object) -> None:
-        came.append(number)
-        raise KeyboardInterrupt
+        nonlocal last
+        now = time.monotonic()
+        if now - last > _UNWINDING_SECONDS:
+            last = now
+            came.append(number)
+            raise KeyboardInterrupt
 
     if not _in_main_thread():
         yield came
         return
-    with _handled([number for number in _LIKE_CTRL_C if signal.getsignal(number) is signal.SIG_DFL], stop):
+    untouched = (signal.SIG_DFL, signal.default_int_handler)
+    with _handled([number for number in _ALL if signal.getsignal(number) in untouched], stop):
         yield came
 
 

@@ -6,6 +6,7 @@ same model as unbroken ones, and so do runs with other numbers of threads.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
@@ -193,14 +194,15 @@ class Trainer:
         start = time.perf_counter()
         self.model.train()
         losses = []
-        for number, batch in enumerate(self.batches.epoch(epoch)):
-            torch.manual_seed(batch.seed & (2**63 - 1))
-            loss = torch.nn.functional.cross_entropy(self.model(batch), batch.labels)
-            self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            losses.append(float(loss.detach()) * len(batch.labels))
-            progress.tick((number + 1) / len(self.batches))
+        with contextlib.closing(self.batches.epoch(epoch)) as batches:  # an interrupt ends the second thread now
+            for number, batch in enumerate(batches):
+                torch.manual_seed(batch.seed & (2**63 - 1))
+                loss = torch.nn.functional.cross_entropy(self.model(batch), batch.labels)
+                self.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.optimizer.step()
+                losses.append(float(loss.detach()) * len(batch.labels))
+                progress.tick((number + 1) / len(self.batches))
         val_loss, val_accuracy = self._validate()
         row = {
             "epoch": epoch,

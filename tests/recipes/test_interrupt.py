@@ -1,0 +1,223 @@
+"""Ctrl-C at any moment: an exit code, a message, nothing half written, and the unbroken run's result after --resume."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch")
+pytest.importorskip("pyarrow", reason="tables are read with PyArrow")
+
+from sage_attention.cli import main
+from sage_attention.recipes import dataset, node, output
+from sage_attention.recipes.interrupts import as_interrupts, undisturbed
+from sage_attention.recipes.synthetic import social_network, write_social_network
+
+RESULTS = {
+    "model.safetensors", "config.json", "predictions.parquet", "embeddings.npy", "metrics.json", "report.html",
+}  # fmt: skip
+CHECKPOINT = {"checkpoint.safetensors"}
+TIMED = {"metrics.json", "report.html"}  # they tell how long it took
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A training of a few tenths of a second."""
+    folder = write_social_network(tmp_path_factory.mktemp("in"), social_network(300, num_communities=3, seed=1))
+    files = {"edges": "edges.csv", "features": "features.npy", "labels": "labels.csv"}
+    data = [word for name, file in files.items() for word in (f"--{name}", str(folder / file))]
+    return ["train", *data, "--batch-size", "60", "--fan-outs", "3,3", "--patience", "1000", "--threads", "2"]
+
+
+@pytest.fixture(scope="module")
+def whole(words, tmp_path_factory):
+    """What the unbroken run gives, in this process."""
+    out = tmp_path_factory.mktemp("whole")
+    assert main([*words, "--epochs", "4", "--out", str(out), "--quiet"]) == 0
+    return contents(out)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in TIMED}
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+def run(words, out, *more):
+    """The command in this process. Whoever lets an interrupt escape fails the test, not the whole session."""
+    try:
+        return main([*words, "--epochs", "4", "--out", str(out), *more])
+    except KeyboardInterrupt:
+        pytest.fail("the interrupt escaped")
+
+
+def interrupt_in(monkeypatch, module, function):
+    """Ctrl-C when a function is called."""
+    real = getattr(module, function)
+
+    def interrupted(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(module, function, interrupted)
+
+
+def test_while_reading(words, tmp_path, monkeypatch, capsys):
+    interrupt_in(monkeypatch, dataset, "read_edges")
+    assert run(words, tmp_path / "out") == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_while_writing(words, whole, tmp_path, monkeypatch, capsys):
+    interrupt_in(monkeypatch, node, "write_report")
+    assert run(words, tmp_path) == 130
+    assert "after epoch 4" in capsys.readouterr().err
+    assert names(tmp_path) == CHECKPOINT
+    monkeypatch.undo()
+    assert run(words, tmp_path, "--resume", "--quiet") == 0
+    assert contents(tmp_path) == whole
+
+
+def test_while_writing_over_earlier_results(words, tmp_path, monkeypatch):
+    assert run(words, tmp_path, "--seed", "1", "--quiet") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    interrupt_in(monkeypatch, node, "write_report")
+    assert run(words, tmp_path, "--seed", "2", "--quiet") == 130
+    assert names(tmp_path) == RESULTS | CHECKPOINT
+    assert before == {name: (tmp_path / name).read_bytes() for name in RESULTS}
+
+
+def test_between_two_renames(words, whole, tmp_path, monkeypatch):
+    interrupt_in(monkeypatch, output, "_put_in_place")
+    assert run(words, tmp_path, "--quiet") == 130
+    monkeypatch.undo()
+    # The renames were done all the same, and the run may go on from its end.
+    assert names(tmp_path) == RESULTS | CHECKPOINT
+    assert run(words, tmp_path, "--resume", "--quiet") == 0
+    assert contents(tmp_path) == whole
+
+
+def test_twice(words, whole, tmp_path, monkeypatch, capsys):
+    interrupt_in(monkeypatch, node, "write_report")
+    interrupt_in(monkeypatch, node, "save_checkpoint")
+    assert run(words, tmp_path, "--quiet") == 130
+    assert "--resume" in capsys.readouterr().err
+    assert names(tmp_path) == CHECKPOINT
+    monkeypatch.undo()
+    assert run(words, tmp_path, "--resume", "--quiet") == 0
+    assert contents(tmp_path) == whole
+
+
+@posix
+@pytest.mark.parametrize("moment", range(8))
+def test_at_any_moment(words, whole, tmp_path, moment):
+    """Wherever the program is by then, with a second Ctrl-C soon after."""
+    chance = random.Random(moment)
+    left = 2
+
+    def fire(*_):
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGALRM, fire)
+    start = time.perf_counter()
+    delay = (moment + chance.random()) * 0.04
+    try:
+        signal.setitimer(signal.ITIMER_REAL, delay, chance.choice([0, 0.001, 0.02]))
+        code = run(words, tmp_path, "--quiet")
+        left = 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if code == 130:
+        assert time.perf_counter() - start - delay < 1
+        assert names(tmp_path) in (set(), CHECKPOINT, RESULTS, RESULTS | CHECKPOINT)
+        assert run(words, tmp_path, *(["--resume"] if names(tmp_path) >= CHECKPOINT else []), "--quiet") == 0
+    assert code in (0, 130)
+    assert names(tmp_path) == RESULTS
+    assert contents(tmp_path) == whole
+    assert threading.active_count() == 1
+
+
+@posix
+def test_from_outside(words, tmp_path):
+    """Ctrl-C, then the end a service manager sends, each to a process in mid-training; then the rest."""
+    words = [sys.executable, "-u", "-m", "sage_attention", *words, "--epochs", "30"]
+    broken, whole = tmp_path / "broken 中断", tmp_path / "whole"
+    unbroken = subprocess.Popen([*words, "--out", str(whole), "--quiet"])
+    for number, resume in ((signal.SIGINT, []), (signal.SIGTERM, ["--resume"])):
+        process = subprocess.Popen(
+            [*words, "--out", str(broken), *resume], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+        )
+        for count, _ in enumerate(process.stdout):
+            if count == 3:
+                break
+        sent = time.monotonic()
+        process.send_signal(number)
+        _, error = process.communicate(timeout=60)
+        assert time.monotonic() - sent < 5  # the end of a Python with torch loaded takes a part of it
+        assert process.returncode == 128 + number, error
+        assert "go on with the same command and --resume" in error
+        assert error.count("\n") == 1
+        assert names(broken) == CHECKPOINT
+    assert subprocess.run([*words, "--out", str(broken), "--resume", "--quiet"], check=False).returncode == 0
+    assert unbroken.wait(60) == 0
+    assert contents(broken) == contents(whole)
+    assert names(broken) == RESULTS
+
+
+def test_undisturbed_delivers_later():
+    done = []
+    with pytest.raises(KeyboardInterrupt), undisturbed():  # noqa: PT012 - what comes after the signal is the point
+        signal.raise_signal(signal.SIGINT)
+        done.append("work")
+    assert done == ["work"]
+    with undisturbed(forget=True):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_undisturbed_in_another_thread():
+    """Only the main thread may set handlers; others have nothing to hold back."""
+    done = []
+
+    def work():
+        with undisturbed(), as_interrupts():
+            done.append("work")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == ["work"]
+
+
+@posix
+def test_handlers_are_put_back():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with pytest.raises(KeyboardInterrupt), as_interrupts() as came:
+        signal.raise_signal(signal.SIGTERM)
+    assert came == [signal.SIGTERM]
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+
+@posix
+def test_ignored_signals_stay_ignored():
+    """As nohup wants it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with as_interrupts():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
