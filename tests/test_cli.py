@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("pyarrow", reason="tables are read with PyArrow")
+
+import pyarrow as pa
+from pyarrow.parquet import read_table, write_table
 
 from sage_attention.cli import main
 from sage_attention.recipes.synthetic import social_network, write_social_network
@@ -34,11 +39,11 @@ def data_of(folder, **instead):
     return [word for name, file in files.items() for word in (f"--{name}", str(folder / file))]
 
 
-def run(*words):
+def run(*words, **environment):
     """The command in its own process."""
     return subprocess.run(
         [sys.executable, "-m", "sage_attention", *map(str, words)], capture_output=True, text=True, check=False,
-        encoding="utf-8", env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        encoding="utf-8", env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
     )  # fmt: skip
 
 
@@ -62,12 +67,17 @@ def test_train_predict_embed(network, tmp_path, capsys):
     assert np.load(tmp_path / "again.ids.npy").tolist() == list(range(300))
 
 
-def test_same_predictions_on_one_and_two_threads(network, tmp_path):
+def test_same_results_on_one_and_two_threads(tmp_path):
+    """Ours, and those of the libraries beneath, whose sums may depend on them."""
+    folder = write_social_network(tmp_path / "in", social_network(3000, num_communities=3, seed=1))
     for threads in ("1", "2"):
-        done = run("train", *data_of(network), "--out", tmp_path / threads, *QUICK, "--threads", threads, "--quiet")
+        others = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        words = ["train", *data_of(folder), "--out", tmp_path / threads, "--epochs", "2", "--threads", threads]
+        done = run(*words, "--quiet", **others)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    first, second = (tmp_path / threads / "predictions.parquet" for threads in ("1", "2"))
-    assert first.read_bytes() == second.read_bytes()
+    for name in RESULTS - {"metrics.json", "report.html"}:  # they tell how long it took
+        first, second = (tmp_path / threads / name for threads in ("1", "2"))
+        assert first.read_bytes() == second.read_bytes()
 
 
 def test_second_run_into_the_same_folder(network, tmp_path):
@@ -81,9 +91,23 @@ def test_second_run_into_the_same_folder(network, tmp_path):
 def test_without_features(network, tmp_path, capsys):
     edges, labels = str(network / "edges.csv"), str(network / "labels.csv")
     assert main(["train", "--edges", edges, "--labels", labels, "--out", str(tmp_path / "o"), *QUICK, "--quiet"]) == 0
-    file = str(tmp_path / "p.parquet")
-    assert main(["predict", "--model", str(tmp_path / "o"), "--edges", edges, "--out", file]) == 0
+    file, written = tmp_path / "p.parquet", tmp_path / "o" / "predictions.parquet"
+    words = ["predict", "--model", str(tmp_path / "o"), "--edges", edges, "--out", str(file)]
+    assert main(words) == 0
     assert " nodes: " in capsys.readouterr().out
+    again, first = ({tuple(row.values()) for row in read_table(f).to_pylist()} for f in (file, written))
+    assert again < first  # members without a single tie are known from the labels alone
+    assert len(again) > 200
+    assert main([*words, "--features", str(network / "features.npy")]) == 2
+    assert "trained without" in capsys.readouterr().err
+
+
+def test_relative_paths(network, tmp_path, monkeypatch):
+    monkeypatch.chdir(network)
+    out = os.path.relpath(tmp_path / "o", network)
+    assert main(["train", *data_of(Path()), "--out", out, *QUICK, "--quiet"]) == 0
+    report = re.sub("<[^>]*>", "", (tmp_path / "o" / "report.html").read_text(encoding="utf-8"))
+    assert f"sage-attention train --edges edges.csv --features features.npy --labels labels.csv --out {out}" in report
 
 
 def test_demo(tmp_path):
@@ -121,7 +145,27 @@ def _single_member(folder):
     (folder / "labels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def _word_among_numbers(folder):
+    lines = ["node,age,height", *(f"{node},{node % 7},1.5" for node in range(60))]
+    lines[5] = "4,old,1.5"
+    (folder / "features.csv").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _truncated_parquet(folder):
+    write_table(pa.table({"source": range(50), "target": range(1, 51)}), folder / "edges.parquet")
+    _cut("edges.parquet")(folder)
+
+
+def _truncated_npz(folder):
+    np.savez(folder / "edges.npz", edge_index=np.arange(60).reshape(2, 30))
+    _cut("edges.npz")(folder)
+
+
 SPOILT = {
+    "word among numbers": (_word_among_numbers, "features.csv, row 6, column age"),
+    "truncated Parquet": (_truncated_parquet, "edges.parquet"),
+    "truncated NPZ": (_truncated_npz, "edges.npz"),
+    "model for data": (_write("labels.csv", "PK\x03\x04"), "labels.csv"),
     "class with one member": (_single_member, "a class of its own"),
     "missing file": (lambda folder: (folder / "edges.csv").unlink(), "edges.csv"),
     "empty file": (_write("edges.csv", ""), "edges.csv"),
@@ -146,7 +190,9 @@ def test_bad_input_is_one_line(tmp_path, capsys, wrong):
     folder = write_social_network(tmp_path / "in", social_network(60, num_communities=2, seed=1))
     spoil(folder)
     out = tmp_path / "out"
-    assert main(["train", *data_of(folder), "--out", str(out), *QUICK]) == 2
+    file = says.split(",")[0]
+    instead = {file.partition(".")[0]: file} if (folder / file).is_file() else {}
+    assert main(["train", *data_of(folder, **instead), "--out", str(out), *QUICK]) == 2
     shown = capsys.readouterr()
     lines = shown.err.strip().splitlines()
     assert len(lines) == 1, shown.err
@@ -165,6 +211,11 @@ def test_bad_input_is_one_line(tmp_path, capsys, wrong):
         ["train", "--out", "o", "--dropout", "1"],
         ["train", "--out", "o", "--seed", "-1"],
         ["train", "--out", "o", "--threads", "x"],
+        ["train", "--out", "o", "--seed", "9223372036854775808"],
+        ["train", "--out", "o", "--learning-rate", "nan"],
+        ["train", "--out", "o", "--split", "a,b,c"],
+        ["train", "--out", ""],
+        ["predict", "--out", "o"],
         ["no such command"],
     ],
     ids=" ".join,
@@ -200,6 +251,50 @@ def test_file_in_place_of_the_folder(network, tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_no_space_left(network, tmp_path):
+    """A limit on the size of files stands for a full disk: the same errors come from the same calls."""
+    words = [sys.executable, "-m", "sage_attention", "train", *data_of(network), "--out", str(tmp_path / "o"), *QUICK]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 16; exec "$@"', "-", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "no space left" in done.stderr
+    assert list((tmp_path / "o").iterdir()) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a folder that not even root may write to")
+@pytest.mark.parametrize("command", ["train", "predict"])
+def test_unwritable_folder(network, tmp_path, capsys, command):
+    words = data_of(network)
+    if command == "predict":
+        assert main(["train", *words, "--out", str(tmp_path), *QUICK, "--quiet"]) == 0
+        words = [*words[:4], "--model", str(tmp_path)]
+    assert main([command, *words, "--out", "/proc/1/no/such"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "/proc/1/no" in error
+
+
+def test_not_enough_memory(network, tmp_path, capsys):
+    assert main(["train", *data_of(network), "--out", str(tmp_path), *QUICK, "--hidden", str(10**13)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("sage-attention: not enough memory (")
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_torch_that_does_not_load(network, tmp_path):
+    (tmp_path / "torch").mkdir()
+    for error, says in (("ImportError('DLL load failed')", "cannot be loaded"), ("OSError('126')", "cannot be loaded")):
+        (tmp_path / "torch" / "__init__.py").write_text(f"raise {error}")
+        path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = run("train", *data_of(network), "--out", tmp_path / "o", PYTHONPATH=path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert says in done.stderr
+
+
 def test_model_of_another_width(network, tmp_path, capsys):
     assert main(["train", *data_of(network), "--out", str(tmp_path / "o"), *QUICK, "--quiet"]) == 0
     np.save(tmp_path / "narrow.npy", np.zeros((300, 3), np.float32))
@@ -208,6 +303,14 @@ def test_model_of_another_width(network, tmp_path, capsys):
     assert main(["predict", *words, "--out", str(tmp_path / "p")]) == 2
     assert not (tmp_path / "p").exists()
     assert "features" in capsys.readouterr().err
+
+
+def test_folder_in_place_of_the_file(network, tmp_path, capsys):
+    assert main(["train", *data_of(network), "--out", str(tmp_path), *QUICK, "--quiet"]) == 0
+    words = ["--model", str(tmp_path), "--edges", str(network / "edges.csv")]
+    for command in ("predict", "embed"):
+        assert main([command, *words, "--features", str(network / "features.npy"), "--out", str(network)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_help_and_version():

@@ -13,7 +13,14 @@ pytest.importorskip("safetensors", reason="models are saved as safetensors")
 
 from sage_attention import Graph, load_model
 from sage_attention.errors import ArgumentError, DataError
-from sage_attention.inference import ModelConfig, NodeClassifier, normalized, project, with_self_loops
+from sage_attention.inference import (
+    ModelConfig,
+    NodeClassifier,
+    degree_features,
+    normalized,
+    project,
+    with_self_loops,
+)
 
 CONFIG = ModelConfig(num_features=6, class_names=["a", "b", "c"], hidden=4, heads=2, layers=2)
 
@@ -49,6 +56,14 @@ def save(folder, config=CONFIG, tensors=None):
     save_file(make_tensors(config) if tensors is None else tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
     return folder
+
+
+def change(folder, **values):
+    (folder / "config.json").write_text(json.dumps({**CONFIG.to_json(), **values}))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-7])
 
 
 @pytest.mark.parametrize("output_heads", [1, 3])
@@ -100,6 +115,26 @@ def test_threads_do_not_matter(threads):
     np.testing.assert_allclose(out, x @ weight.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "lil"])
+def test_sparse_layouts(layout):
+    """All that have rows, columns and values give the same; a CSC matrix looks like a CSR one, but is not."""
+    scipy_sparse = pytest.importorskip("scipy.sparse", reason="sparse features come from SciPy")
+    graph, model = make_graph(6), NodeClassifier(CONFIG, make_tensors(CONFIG))
+    x = scipy_sparse.csr_array(make_features(graph) * (np.arange(6) % 2))
+    expected = model.forward(graph, x)[0]
+    np.testing.assert_array_equal(model.forward(graph, x.asformat(layout))[0], expected)
+
+
+def test_degrees_do_not_count_self_loops():
+    config = ModelConfig(4, ["a", "b"], hidden=2, heads=1, features="degree")
+    model = NodeClassifier(config, make_tensors(config))
+    edges = [[0, 1, 2, 2], [1, 2, 1, 0]]
+    loops = [[*edges[0], 0, 1, 1], [*edges[1], 0, 1, 1]]
+    plain, looped = (Graph.from_edge_index(e, 3) for e in (edges, loops))
+    np.testing.assert_array_equal(model.forward(plain)[0], model.forward(looped)[0])
+    assert degree_features(np.array([0, 1, 2, 3, 4, 999]), 4).argmax(1).tolist() == [0, 1, 2, 2, 3, 3]
+
+
 def test_self_loops_replace_those_that_are_there():
     looped = with_self_loops(Graph.from_edge_index([[0, 1, 1, 2], [0, 0, 1, 1]], 3))
     assert looped.to_edge_index().tolist() == [[1, 0, 2, 1, 2], [0, 0, 1, 1, 2]]
@@ -124,6 +159,15 @@ def test_rows_without_sum_stay():
         lambda folder: (folder / "model.safetensors").write_bytes(b""),
         lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 100),
         lambda folder: save(folder, tensors={"convs.0.bias": np.zeros(3, np.float32)}),
+        lambda folder: (folder / "config.json").write_text("[" * 100_000),
+        lambda folder: change(folder, layers=0),
+        lambda folder: change(folder, layers=10**12),
+        lambda folder: change(folder, normalize="rows"),
+        lambda folder: change(folder, features="none"),
+        lambda folder: change(folder, undirected="no"),
+        lambda folder: change(folder, class_names=[1, 2, 3]),
+        lambda folder: change(folder, negative_slope=float("nan")),
+        lambda folder: cut(folder / "model.safetensors"),
     ],
 )
 def test_damaged_files(tmp_path, damage):
@@ -131,6 +175,20 @@ def test_damaged_files(tmp_path, damage):
     with pytest.raises(DataError) as error:
         load_model(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_files_of_two_models(tmp_path):
+    """Of the same sizes, so that nothing else would tell."""
+    from sage_attention.recipes.output import write_safetensors
+
+    write_safetensors(
+        tmp_path / "model.safetensors", make_tensors(CONFIG), {"config.json": json.dumps(CONFIG.to_json())}
+    )
+    change(tmp_path)
+    assert load_model(tmp_path).config == CONFIG
+    change(tmp_path, class_names=["x", "y", "z"])
+    with pytest.raises(DataError, match="another one"):
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize("features", [None, np.zeros((30, 5), np.float32), np.zeros((29, 6), np.float32)])

@@ -68,7 +68,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             magic = file.read(2)
         if magic != b"PK":
             raise DataError(path, what, f"a file that begins with {magic!r}")
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # it leaves a damaged one open
             arrays = {key: archive[key] for key in archive.files}
     except DataError:
         raise
