@@ -15,9 +15,9 @@ constexpr int64_t kAggregateBlock = 128;
 template <class V, int N, class Access>
 SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t offset, const Access& access) {
     using T = typename V::T;
+    constexpr int64_t kLine = kCacheLine / sizeof(T);
     const T* table = static_cast<const T*>(t.values) + offset;
     const T* factors = static_cast<const T*>(t.edge_values);
-    const PrefetchRange range(kPrefetchAll, t.channels, 0, N * int64_t{V::kWidth}, sizeof(T));
     V total[N];
     for (int v = 0; v < N; ++v) total[v] = V::set(0);
     // In blocks: the rounding errors of a long row then grow with its blocks, not its edges.
@@ -27,7 +27,8 @@ SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t o
         for (int v = 0; v < N; ++v) sum[v] = V::set(0);
         for (int64_t e = first; e < min(first + kAggregateBlock, last); ++e) {
             const int64_t ahead = min(e + kAhead, t.num_edges - 1);
-            range.of(table + index_at(t.indices, t.wide_indices, ahead) * t.channels);
+            const T* next = table + index_at(t.indices, t.wide_indices, ahead) * t.channels;
+            for (int64_t c = 0; c < N * V::kWidth; c += kLine) prefetch(next + c);
             const T* row = table + index_at(t.indices, t.wide_indices, e) * t.channels;
             const V factor = V::set(factors ? factors[e] : T(1));
             for (int v = 0; v < N; ++v) sum[v] = V::fma(factor, access.load(row + v * V::kWidth), sum[v]);
@@ -44,6 +45,7 @@ void aggregate_rows(const AggregateTask& t, int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
         int64_t c = 0;
         for (; c + 8 * W <= t.channels; c += 8 * W) aggregate_channels<V, 8>(t, r, c, Whole<V>{});
+        for (; c + 2 * W <= t.channels; c += 2 * W) aggregate_channels<V, 2>(t, r, c, Whole<V>{});
         for (; c + W <= t.channels; c += W) aggregate_channels<V, 1>(t, r, c, Whole<V>{});
         if (c < t.channels) aggregate_channels<V, 1>(t, r, c, Part<V>{t.channels - c});
     }

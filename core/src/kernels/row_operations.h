@@ -67,6 +67,40 @@ SAGE_INLINE void reduce_heads(const Shape<V>& s, int64_t n, typename V::T* flat,
     }
 }
 
+// The same for heads of many channels, where joining lanes eight heads at a time gains nothing: term(e, h, c, access)
+// adds to one of four sums, which hide one another's latency.
+template <class V, class B, class F>
+SAGE_INLINE void reduce_long_heads(const Shape<V>& s, int64_t n, typename V::T* flat, const B& before, const F& term) {
+    constexpr int64_t W = V::kWidth;
+    for (int64_t e = 0; e < n; ++e) {
+        before(e);
+        for (int64_t h = 0; h < s.heads; ++h) {
+            V sum[4] = {V::set(0), V::set(0), V::set(0), V::set(0)};
+            int64_t c = 0;
+            for (; c + 4 * W <= s.channels; c += 4 * W) {
+                SAGE_UNROLL
+                for (int i = 0; i < 4; ++i) sum[i] = term(e, h, c + i * W, Whole<V>{}, sum[i]);
+            }
+            for (; c + W <= s.channels; c += W) sum[0] = term(e, h, c, Whole<V>{}, sum[0]);
+            if (c < s.channels) sum[1] = term(e, h, c, Part<V>{s.channels - c}, sum[1]);
+            flat[e * s.head_stride + h] = V::total((sum[0] + sum[1]) + (sum[2] + sum[3]));
+        }
+    }
+}
+
+// flat[e, h] = the sum over c and lanes of what term(e, h, c, access, sum) adds to sum.
+template <class V, int VPH, int kHeads, class B, class F>
+SAGE_INLINE void reduce_channels(const Shape<V>& s, int64_t n, typename V::T* flat, const B& before, const F& term) {
+    if constexpr (VPH == 0) {
+        if (s.channels >= 8 * V::kWidth) return reduce_long_heads<V>(s, n, flat, before, term);
+    }
+    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, before, [&](int64_t e, int64_t h) {
+        V sum = V::set(0);
+        over_channels<V, VPH>(s.channels, [&](int64_t c, auto access) { sum = term(e, h, c, access, sum); });
+        return sum;
+    });
+}
+
 template <class V, int VPH, int kHeads>
 void dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in, const Fixed<typename V::T>& fixed_in,
                typename V::T* flat, Prefetch prefetch) {
@@ -75,14 +109,9 @@ void dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in,
     const int64_t channels = VPH > 0 ? VPH * V::kWidth : s.channels;
     const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
     const auto fetch = [&](int64_t e) { range.of(rows[e + kAhead]); };
-    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, fetch, [&](int64_t e, int64_t h) {
-        const typename V::T* row = rows[e] + h * channels;
-        const typename V::T* other = fixed.row + e * fixed.stride + h * channels;
-        V sum = V::set(0);
-        over_channels<V, VPH>(channels, [&](int64_t c, auto access) {
-            sum = V::fma(access.load(row + c), access.load(other + c), sum);
-        });
-        return sum;
+    reduce_channels<V, VPH, kHeads>(s, n, flat, fetch, [&](int64_t e, int64_t h, int64_t c, auto access, V sum) {
+        const int64_t at = h * channels + c;
+        return V::fma(access.load(rows[e] + at), access.load(fixed.row + e * fixed.stride + at), sum);
     });
 }
 
@@ -96,16 +125,11 @@ void leaky_dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& ro
     const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
     const V slope = V::set(negative_slope);
     const auto fetch = [&](int64_t e) { range.of(rows[e + kAhead]); };
-    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, fetch, [&](int64_t e, int64_t h) {
-        const int64_t start = h * channels;
-        const typename V::T* row = rows[e] + start;
-        V sum = V::set(0);
-        over_channels<V, VPH>(channels, [&](int64_t c, auto access) {
-            const V z = access.load(row + c) + access.load(fixed + start + c);
-            const V leaky = kConvex ? V::maximum(z, z * slope) : V::if_positive(z, z, z * slope);
-            sum = V::fma(access.load(attention + start + c), leaky, sum);
-        });
-        return sum;
+    reduce_channels<V, VPH, kHeads>(s, n, flat, fetch, [&](int64_t e, int64_t h, int64_t c, auto access, V sum) {
+        const int64_t at = h * channels + c;
+        const V z = access.load(rows[e] + at) + access.load(fixed + at);
+        const V leaky = kConvex ? V::maximum(z, z * slope) : V::if_positive(z, z, z * slope);
+        return V::fma(access.load(attention + at), leaky, sum);
     });
 }
 
@@ -113,30 +137,38 @@ void leaky_dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& ro
 template <int N, int VPH>
 struct RegisterBlock {
     static constexpr int kVectors = N;
-    static SAGE_INLINE constexpr int head(int v) { return VPH == 0 ? 0 : v / VPH; }
+    static SAGE_INLINE constexpr int head(int v) { return VPH == 0 ? 0 : VPH == kShort ? v : v / VPH; }
 };
 
-// body(offset, head, access, block) for each register block of at most kMost vectors.
+// body(offset, head, access, block) for register blocks of at most N vectors, `step` apart, of the `count` at `offset`
+// of `head`; where VPH heads make a vector, or a vector a head, blocks run across heads.
+template <class V, int VPH, int N, class Access, class F>
+SAGE_INLINE int64_t register_blocks(int64_t offset, int64_t head, int64_t count, int64_t step, const Access& access,
+                                    const F& body) {
+    int64_t v = 0;
+    for (; v + N <= count; v += N) {
+        const int64_t heads = VPH == 0 ? 0 : VPH == kShort ? v : v / (VPH > 0 ? VPH : 1);
+        body(offset + v * step, head + heads, access, RegisterBlock<N, VPH>{});
+    }
+    if constexpr (N > 1 && (VPH <= 0 || N > VPH)) {
+        const int64_t heads = VPH == 0 ? 0 : VPH == kShort ? v : v / (VPH > 0 ? VPH : 1);
+        register_blocks<V, VPH, N / 2>(offset + v * step, head + heads, count - v, step, access, body);
+    }
+    return v;
+}
+
 template <class V, int VPH, int kMost, class F>
 SAGE_INLINE void over_register_blocks(const Shape<V>& s, const F& body) {
     constexpr int64_t W = V::kWidth;
     if constexpr (VPH > 0) {
-        // All heads are whole vectors: blocks run across heads.
-        const int64_t vectors = s.heads * VPH;
-        int64_t v = 0;
-        for (; v + kMost <= vectors; v += kMost) body(v * W, v / VPH, Whole<V>{}, RegisterBlock<kMost, VPH>{});
-        if constexpr (kMost > VPH) {
-            for (; v < vectors; v += VPH) body(v * W, v / VPH, Whole<V>{}, RegisterBlock<VPH, VPH>{});
-        }
+        register_blocks<V, VPH, kMost>(0, 0, s.heads * VPH, W, Whole<V>{}, body);
+    } else if constexpr (VPH == kShort) {
+        register_blocks<V, VPH, kMost>(0, 0, s.heads, s.channels, Part<V>{s.channels}, body);
     } else {
+        const int64_t whole = s.channels / W, rest = s.channels % W;
         for (int64_t h = 0; h < s.heads; ++h) {
-            const int64_t start = h * s.channels;
-            int64_t c = 0;
-            for (; c + kMost * W <= s.channels; c += kMost * W) {
-                body(start + c, h, Whole<V>{}, RegisterBlock<kMost, 0>{});
-            }
-            for (; c + W <= s.channels; c += W) body(start + c, h, Whole<V>{}, RegisterBlock<1, 0>{});
-            if (c < s.channels) body(start + c, h, Part<V>{s.channels - c}, RegisterBlock<1, 0>{});
+            register_blocks<V, 0, kMost>(h * s.channels, h, whole, W, Whole<V>{}, body);
+            if (rest > 0) body(h * s.channels + whole * W, h, Part<V>{rest}, RegisterBlock<1, 0>{});
         }
     }
 }
@@ -150,21 +182,21 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
     over_register_blocks<V, VPH, kPair ? 4 : 8>(s, [&](int64_t offset, int64_t head, auto access, auto block) {
         using Block = decltype(block);
         constexpr int N = Block::kVectors;
-        constexpr int64_t W = V::kWidth;
+        const int64_t step = VPH == kShort ? s.channels : V::kWidth;
         V a[N], b[kPair ? N : 1];
         SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
             a[v] = V::set(0);
             if constexpr (kPair) b[v] = V::set(0);
         }
-        const PrefetchRange range(prefetch, s.width, offset, N * W, sizeof(T));
+        const PrefetchRange range(prefetch, s.width, offset, N * step, sizeof(T));
         for (int64_t e = 0; e < n; ++e) {
             range.of(rows[e + kAhead]);
             const T* row = rows[e] + offset;
             const T* w = first.weight + e * s.head_stride + head;
             SAGE_UNROLL
             for (int v = 0; v < N; ++v) {
-                const V x = access.load(row + v * W);
+                const V x = access.load(row + v * step);
                 a[v] = V::fma(V::set(w[Block::head(v)]), x, a[v]);
                 if constexpr (kPair) {
                     const T* w2 = second.weight + e * s.head_stride + head;
@@ -176,13 +208,13 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
         SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
             const V before = V::set(first.from_factor ? first.from_factor[head + Block::head(v)] : T(1));
-            if (first.from) a[v] = V::fma(access.load(first.from + offset + v * W), before, a[v]);
+            if (first.from) a[v] = V::fma(access.load(first.from + offset + v * step), before, a[v]);
             if constexpr (kPair) {
-                if (second.from) b[v] = V::fma(access.load(second.from + offset + v * W), before, b[v]);
+                if (second.from) b[v] = V::fma(access.load(second.from + offset + v * step), before, b[v]);
             }
             const V f = V::set(first.to_factor ? first.to_factor[head + Block::head(v)] : T(1));
-            access.store(first.to + offset + v * W, a[v] * f);
-            if constexpr (kPair) access.store(second.to + offset + v * W, b[v] * f);
+            access.store(first.to + offset + v * step, a[v] * f);
+            if constexpr (kPair) access.store(second.to + offset + v * step, b[v] * f);
         }
     });
 }
@@ -209,21 +241,21 @@ SAGE_INLINE void leaky_sum_rows(const Shape<V>& s, int64_t n, const Rows<typenam
     over_register_blocks<V, VPH, 4>(s, [&](int64_t offset, int64_t head, auto access, auto block) {
         using Block = decltype(block);
         constexpr int N = Block::kVectors;
-        constexpr int64_t W = V::kWidth;
+        const int64_t step = VPH == kShort ? s.channels : V::kWidth;
         const V slope = V::set(negative_slope);
         V a[N], b[kAttention ? N : 1], own[N];
         SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
             a[v] = V::set(0);
             if constexpr (kAttention) b[v] = V::set(0);
-            own[v] = access.load(fixed + offset + v * W);
+            own[v] = access.load(fixed + offset + v * step);
         }
         for (int64_t e = 0; e < n; ++e) {
             const T* row = rows[e] + offset;
             const T* w = sum.weight + e * s.head_stride + head;
             SAGE_UNROLL
             for (int v = 0; v < N; ++v) {
-                const V z = access.load(row + v * W) + own[v];
+                const V z = access.load(row + v * step) + own[v];
                 const V g = V::set(w[Block::head(v)]);
                 const V slopes = V::if_positive(z, g, g * slope);
                 a[v] = a[v] + slopes;
@@ -232,10 +264,10 @@ SAGE_INLINE void leaky_sum_rows(const Shape<V>& s, int64_t n, const Rows<typenam
         }
         SAGE_UNROLL
         for (int v = 0; v < N; ++v) {
-            const V before = sum.from ? access.load(sum.from + offset + v * W) : V::set(0);
-            access.store(sum.to + offset + v * W, V::fma(a[v], access.load(attention + offset + v * W), before));
+            const V before = sum.from ? access.load(sum.from + offset + v * step) : V::set(0);
+            access.store(sum.to + offset + v * step, V::fma(a[v], access.load(attention + offset + v * step), before));
             if constexpr (kAttention) {
-                T* to = attention_sum + offset + v * W;
+                T* to = attention_sum + offset + v * step;
                 access.store(to, b[v] + access.load(to));
             }
         }
@@ -283,8 +315,7 @@ SAGE_INLINE RowOperations<V> row_operations_for_heads(const Shape<V>& s, bool co
     return row_operations_of<V, VPH, W>(convex);
 }
 
-// VPH is the number of whole vectors per head (channels = VPH * kWidth), or 0 for any number of channels. Only float
-// and only common numbers get loops of fixed length, to keep the library small.
+// Only float and only common numbers of channels get loops of fixed length, to keep the library small.
 template <class V>
 RowOperations<V> row_operations(const Shape<V>& s, double negative_slope) {
     const bool convex = negative_slope <= 1;
@@ -304,6 +335,7 @@ RowOperations<V> row_operations(const Shape<V>& s, double negative_slope) {
             }
         }
     }
+    if (s.channels < V::kWidth) return row_operations_for_heads<V, kShort>(s, convex);
     return row_operations_for_heads<V, 0>(s, convex);
 }
 

@@ -118,13 +118,18 @@ struct Part {
     SAGE_INLINE void store(typename V::T* p, V v) const { v.store_partial(p, lanes); }
 };
 
-// Calls f(offset, access) over `n` channels: whole vectors, then what is left. With VPH > 0, the number of vectors,
-// the loop unrolls.
-template <class V, int VPH = 0, class F>
+// How many vectors a head's channels are, VPH: a number of whole vectors, known when compiling; or one of these.
+constexpr int kAny = 0;     // any number of channels
+constexpr int kShort = -1;  // fewer channels than a vector has lanes
+
+// Calls f(offset, access) over `n` channels: whole vectors, then what is left. Where VPH is known the loop unrolls.
+template <class V, int VPH = kAny, class F>
 SAGE_INLINE void over_channels(int64_t n, const F& f) {
     if constexpr (VPH > 0) {
         SAGE_UNROLL
         for (int v = 0; v < VPH; ++v) f(int64_t{v} * V::kWidth, Whole<V>{});
+    } else if constexpr (VPH == kShort) {
+        f(int64_t{0}, Part<V>{n});
     } else {
         int64_t c = 0;
         for (; c + V::kWidth <= n; c += V::kWidth) f(c, Whole<V>{});
