@@ -122,6 +122,74 @@ def test_damaged_checkpoint(tmp_path):
         load_checkpoint(tmp_path, {"seed": 1})
 
 
+@pytest.mark.parametrize("lost", ["model.convs.0.bias", "best.convs.1.lin.weight", "optimizer.convs.0.bias.step"])
+def test_checkpoint_that_lacks_something(tmp_path, monkeypatch, lost):
+    """Whole as a file, but not what this version writes."""
+    from safetensors import safe_open
+
+    from sage_attention.recipes.output import write_safetensors
+
+    interrupt_after(monkeypatch, 1)
+    with pytest.raises(node.Interrupted):
+        run(tmp_path)
+    monkeypatch.undo()
+    path = tmp_path / CHECKPOINT_FILE
+    with safe_open(path, framework="np") as file:
+        tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    write_safetensors(path, {**tensors, lost: np.zeros((3, 1, 2), np.float32)}, about)
+    with pytest.raises(DataError, match="whole checkpoint"):
+        run(tmp_path, resume=True)
+    del tensors[lost]
+    write_safetensors(path, tensors, about)
+    with pytest.raises(DataError, match="whole checkpoint"):
+        run(tmp_path, resume=True)
+
+
+def test_resumed_on_other_features(tmp_path, monkeypatch):
+    interrupt_after(monkeypatch, 1)
+    with pytest.raises(node.Interrupted):
+        run(tmp_path)
+    monkeypatch.undo()
+    data = make_data()
+    data.features[-1, -1] += 1
+    with pytest.raises(DataError, match="other data"):
+        run(tmp_path, data, resume=True)
+
+
+def test_more_epochs_on_resume(tmp_path, monkeypatch):
+    """How long to train may change; what is learnt in each epoch may not."""
+    run(tmp_path / "long", options=replace(OPTIONS, epochs=6, patience=6))
+    interrupt_after(monkeypatch, 2)
+    with pytest.raises(node.Interrupted):
+        run(tmp_path / "short")
+    monkeypatch.undo()
+    run(tmp_path / "short", options=replace(OPTIONS, epochs=6, patience=6), resume=True)
+    assert contents(tmp_path / "short") == contents(tmp_path / "long")
+
+
+def test_stops_early(tmp_path, monkeypatch):
+    from sage_attention.recipes.trainer import Trainer
+
+    results = iter([(1.0, 0.5), (0.9, 0.6), (1.1, 0.5), (1.1, 0.5), (1.1, 0.5), (0.1, 0.9)])
+    monkeypatch.setattr(Trainer, "_validate", lambda _: next(results))
+    metrics = run(tmp_path, options=replace(OPTIONS, epochs=100, patience=3)).metrics
+    assert (metrics["epochs"], metrics["best_epoch"]) == (5, 2)
+
+
+def test_unlabelled_nodes_are_predicted_and_never_learnt(tmp_path):
+    import pyarrow.parquet as pq
+
+    data = make_data()
+    labels = data.labels.copy()
+    labels[::2] = -1
+    data = replace(data, labels=labels, **{p: getattr(data, p)[getattr(data, p) % 2 == 1] for p in ("train", "val")})
+    data = replace(data, test=data.test[data.test % 2 == 1])
+    run(tmp_path, data)
+    table = pq.read_table(tmp_path / "predictions.parquet")
+    assert table.num_rows == 300
+    assert set(table["predicted"].to_pylist()) <= set(data.class_names)
+
+
 def test_learns(tmp_path):
     options = replace(OPTIONS, epochs=15, patience=15, learning_rate=0.02)
     metrics = run(tmp_path, make_data(members=1500), options).metrics
