@@ -9,7 +9,7 @@ is the whole layer, projections and bias included; "attention" starts from proje
 the logits. "forward" runs without gradients; "train" is forward, sum, backward to the parameters or, for
 "attention", to what it starts from. Outputs and gradients are compared before anything is timed. The time
 torch.compile takes is shown apart and never counted. "gather" adds up the same rows with `aggregate`: reading
-them costs that much.
+them costs that much. "others" is the part of all cores that other processes used meanwhile.
 """
 
 from __future__ import annotations
@@ -198,11 +198,12 @@ def row_of(
         f"{timing.median / edges * 1e9:.0f}",
         "" if ours is None else f"{timing.median / ours:.2f}",
         "" if seconds is None else f"{seconds:.0f}",
+        f"{timing.others_share:.0%}",
     ]
 
 
 COLUMNS = ["layer", "part", "pass", "threads", "contender"]
-COLUMNS += ["ms", "least", "CPU ms", "ns/edge", "x ours", "compile s"]
+COLUMNS += ["ms", "least", "CPU ms", "ns/edge", "x ours", "compile s", "others"]
 
 
 def time_all(problem: Problem, chosen: argparse.Namespace) -> list[dict[str, Any]]:

@@ -57,10 +57,12 @@ class Timing:
     Attributes:
         wall: By the clock on the wall.
         cpu: By the clock of the calling thread, which does all the work where one thread is used.
+        others: Parts of all cores that other processes used meanwhile; with much of it, only least times tell.
     """
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -77,6 +79,11 @@ class Timing:
         """Median time of the calling thread."""
         return median(self.cpu)
 
+    @property
+    def others_share(self) -> float:
+        """Mean part of all cores that other processes used, 0 where it was not looked at."""
+        return sum(self.others) / len(self.others) if self.others else 0.0
+
     def timed(self, step: Callable[[], Any]) -> Any:
         """Runs a step and adds its times; freeing what it returned is not counted."""
         cpu, wall = time.thread_time(), time.perf_counter()
@@ -92,6 +99,7 @@ class Timing:
             "least_s": self.least,
             "median_cpu_s": self.median_cpu,
             "rounds": len(self.wall),
+            "others_share": self.others_share,
         }
 
 
@@ -107,6 +115,7 @@ def alternate(contenders: dict[str, Callable[[], Any]], rounds: int, warm_up: in
     order = list(contenders)
     gc.collect()
     gc.disable()
+    start, busy, own = time.perf_counter(), _busy_seconds(), time.process_time()
     try:
         for number in range(warm_up + rounds):
             for name in order:
@@ -115,7 +124,17 @@ def alternate(contenders: dict[str, Callable[[], Any]], rounds: int, warm_up: in
             order.append(order.pop(0))  # nobody always comes after the same other
     finally:
         gc.enable()
+    elsewhere = _busy_seconds() - busy - (time.process_time() - own)
+    capacity = (time.perf_counter() - start) * (os.cpu_count() or 1)
+    for timing in timings.values():
+        timing.others.append(min(1.0, max(0.0, elsewhere / capacity)))
     return timings
+
+
+def _busy_seconds() -> float:
+    """Time all cores together have worked since the machine started."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 def use_threads(count: int) -> None:

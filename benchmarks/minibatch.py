@@ -40,7 +40,7 @@ FAN_OUTS = [15, 10]
 SEEDS, FEATURES, HEADS, CHANNELS, CLASSES = 1024, 128, 8, 16, 41
 TOLERANCE = 1e-4
 WARM_UP = 4  # batches that compile or warm up and are not counted
-COLUMNS = ["layer", "pass", "threads", "contender", "ms", "least", "CPU ms", "x ours", "compile s", "graphs"]
+COLUMNS = ["layer", "pass", "threads", "contender", "ms", "least", "CPU ms", "x ours", "compile s", "graphs", "others"]
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,7 @@ def measure(
         for name, timing in alternate(runs, 1, 0).items():
             timings[name].wall += timing.wall
             timings[name].cpu += timing.cpu
+            timings[name].others += timing.others
     if graphs_compiled() > before:
         print(f"{kind}, {mode}: {graphs_compiled() - before} graphs were compiled again while timing")
     return timings, compile_costs
@@ -205,7 +206,7 @@ def on_graph(name: str, graph: Graph, chosen: argparse.Namespace) -> list[dict[s
         rows = []
         for label, timing in prepared.items():
             kept = Timing(timing.wall[WARM_UP:], timing.cpu[WARM_UP:])
-            rows.append(["", "", str(threads), label, *_times(kept, threads), "", "", ""])
+            rows.append(["", "", str(threads), label, *_times(kept, threads), "", "", "", ""])
             figures.append({"graph": name, "threads": threads, "contender": label, **kept.summary()})
         for kind, mode in itertools.product(chosen.layers, ["inference", "train"]):
             print(f"{name}, {kind}, {mode}, {threads} threads", file=sys.stderr, flush=True)
@@ -214,6 +215,7 @@ def on_graph(name: str, graph: Graph, chosen: argparse.Namespace) -> list[dict[s
             for label, timing in timings.items():
                 seconds, made = costs.get(label, (None, None))
                 cells = ["" if seconds is None else f"{seconds:.0f}", "" if made is None else str(made)]
+                cells.append(f"{timing.others_share:.0%}")
                 ratio = f"{timing.median / ours.median:.2f}"
                 rows.append([kind, mode, str(threads), label, *_times(timing, threads), ratio, *cells])
                 figures.append(
