@@ -81,27 +81,16 @@ SAGE_INLINE void store(WordPair c0, WordPair c1, WordPair c2, WordPair c3, uint3
 constexpr int kPhiloxBlocks = 4;
 constexpr int kPhiloxWords = 4 * kPhiloxBlocks;
 
-// out[4 * i + w] = word w of Philox 4x32-10 at counter (block + i, hop, node low, node high), i < Blocks: 1 or even.
-template <int Blocks>
-SAGE_INLINE void philox(uint64_t seed, uint32_t hop, uint64_t node, uint32_t block, uint32_t* out) {
-    static_assert(Blocks == 1 || Blocks % 2 == 0);
-    constexpr int kPairs = (Blocks + 1) / 2;
-    const uint32_t node_low = static_cast<uint32_t>(node), node_high = static_cast<uint32_t>(node >> 32);
-    const WordPair m0 = word_pair(0xD2511F53u, 0xD2511F53u), m1 = word_pair(0xCD9E8D57u, 0xCD9E8D57u);
-    WordPair c0[kPairs], c1[kPairs], c2[kPairs], c3[kPairs];
-    for (int i = 0; i < kPairs; ++i) {
-        const uint32_t first = block + static_cast<uint32_t>(2 * i);
-        c0[i] = word_pair(first, first + 1);
-        c1[i] = word_pair(hop, hop);
-        c2[i] = word_pair(node_low, node_low);
-        c3[i] = word_pair(node_high, node_high);
-    }
-    const uint32_t seed_low = static_cast<uint32_t>(seed), seed_high = static_cast<uint32_t>(seed >> 32);
-    WordPair key0 = word_pair(seed_low, seed_low), key1 = word_pair(seed_high, seed_high);
-    const WordPair step0 = word_pair(0x9E3779B9u, 0x9E3779B9u), step1 = word_pair(0xBB67AE85u, 0xBB67AE85u);
+// The ten rounds on N vectors of counters, a word of each counter in each array. W is WordPair or a wider type with the
+// same operations; all(x) is the word x in every lane.
+template <class W, int N, class All>
+SAGE_INLINE void philox_rounds(uint64_t seed, W (&c0)[N], W (&c1)[N], W (&c2)[N], W (&c3)[N], const All& all) {
+    const W m0 = all(0xD2511F53u), m1 = all(0xCD9E8D57u);
+    W key0 = all(static_cast<uint32_t>(seed)), key1 = all(static_cast<uint32_t>(seed >> 32));
+    const W step0 = all(0x9E3779B9u), step1 = all(0xBB67AE85u);
     for (int round = 0; round < 10; ++round) {
-        for (int i = 0; i < kPairs; ++i) {
-            const WordPair p0 = multiply(m0, c0[i]), p1 = multiply(m1, c2[i]);
+        for (int i = 0; i < N; ++i) {
+            const W p0 = multiply(m0, c0[i]), p1 = multiply(m1, c2[i]);
             c0[i] = exclusive_or(exclusive_or(high(p1), c1[i]), key0);
             c1[i] = p1;  // its low half; what is above never matters
             c2[i] = exclusive_or(exclusive_or(high(p0), c3[i]), key1);
@@ -110,6 +99,23 @@ SAGE_INLINE void philox(uint64_t seed, uint32_t hop, uint64_t node, uint32_t blo
         key0 = add(key0, step0);
         key1 = add(key1, step1);
     }
+}
+
+// out[4 * i + w] = word w of Philox 4x32-10 at counter (block + i, hop, node low, node high), i < Blocks: 1 or even.
+template <int Blocks>
+SAGE_INLINE void philox(uint64_t seed, uint32_t hop, uint64_t node, uint32_t block, uint32_t* out) {
+    static_assert(Blocks == 1 || Blocks % 2 == 0);
+    constexpr int kPairs = (Blocks + 1) / 2;
+    const uint32_t node_low = static_cast<uint32_t>(node), node_high = static_cast<uint32_t>(node >> 32);
+    WordPair c0[kPairs], c1[kPairs], c2[kPairs], c3[kPairs];
+    for (int i = 0; i < kPairs; ++i) {
+        const uint32_t first = block + static_cast<uint32_t>(2 * i);
+        c0[i] = word_pair(first, first + 1);
+        c1[i] = word_pair(hop, hop);
+        c2[i] = word_pair(node_low, node_low);
+        c3[i] = word_pair(node_high, node_high);
+    }
+    philox_rounds(seed, c0, c1, c2, c3, [](uint32_t x) { return word_pair(x, x); });
     if constexpr (Blocks == 1) {
         uint32_t two[8];
         store(c0[0], c1[0], c2[0], c3[0], two);

@@ -10,8 +10,37 @@ namespace {
 alignas(32) constexpr int32_t kMask32[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(32) constexpr int64_t kMask64[8] = {-1, -1, -1, -1, 0, 0, 0, 0};
 
+// Words of four Philox counters, each in the low half of a 64-bit lane; the high halves may hold anything.
+struct Words4 {
+    __m256i x;
+};
+struct Counters4 {
+    using Words = Words4;
+    static constexpr int kLanes = 4;
+    static SAGE_INLINE Words4 load(const uint32_t* p) {
+        return {_mm256_cvtepu32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+    }
+    static SAGE_INLINE Words4 all(uint32_t v) { return {_mm256_set1_epi64x(v)}; }
+};
+SAGE_INLINE Words4 multiply(Words4 a, Words4 b) { return {_mm256_mul_epu32(a.x, b.x)}; }  // whole 64-bit products
+SAGE_INLINE Words4 high(Words4 a) { return {_mm256_srli_epi64(a.x, 32)}; }
+SAGE_INLINE Words4 add(Words4 a, Words4 b) { return {_mm256_add_epi32(a.x, b.x)}; }
+SAGE_INLINE Words4 exclusive_or(Words4 a, Words4 b) { return {_mm256_xor_si256(a.x, b.x)}; }
+// out[4 * lane + w] = word w of the counter of that lane
+SAGE_INLINE void store(Words4 c0, Words4 c1, Words4 c2, Words4 c3, uint32_t* out) {
+    const __m256i c01 = _mm256_blend_epi32(c0.x, _mm256_slli_epi64(c1.x, 32), 0xAA);
+    const __m256i c23 = _mm256_blend_epi32(c2.x, _mm256_slli_epi64(c3.x, 32), 0xAA);
+    const __m256i even = _mm256_unpacklo_epi64(c01, c23), odd = _mm256_unpackhi_epi64(c01, c23);
+    __m128i* to = reinterpret_cast<__m128i*>(out);
+    _mm_storeu_si128(to, _mm256_castsi256_si128(even));
+    _mm_storeu_si128(to + 1, _mm256_castsi256_si128(odd));
+    _mm_storeu_si128(to + 2, _mm256_extracti128_si256(even, 1));
+    _mm_storeu_si128(to + 3, _mm256_extracti128_si256(odd, 1));
+}
+
 struct F32x8 {
     using T = float;
+    using Counters = Counters4;
     static constexpr int kWidth = 8;
     __m256 x;
 
@@ -74,6 +103,7 @@ struct F32x8 {
 
 struct F64x4 {
     using T = double;
+    using Counters = Counters4;
     static constexpr int kWidth = 4;
     __m256d x;
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "../dropout.h"
+#include "dropout.h"
 #include "row_operations.h"
 #include "sage_attention.h"
 #include "vector_math.h"
@@ -118,7 +118,7 @@ SAGE_INLINE bool needs_edge_rows(const AttentionTask& t) {
 template <class V>
 SAGE_NOINLINE void draw_dropout(const AttentionTask& t, Work<V>& work, int64_t n) {
     const Shape<V>& s = work.s;
-    dropout_scales(t.dropout_seed, t.dropout, work.edge_rows, n, s.heads, s.head_stride, work.dropped);
+    dropout_scales<V>(t.dropout_seed, t.dropout, work.edge_rows, n, s, work.dropped);
     if (s.heads == s.head_stride) return;
     for (int64_t k = 0; k < n; ++k) {
         for (int64_t h = s.heads; h < s.head_stride; ++h) work.dropped[k * s.head_stride + h] = 0;

@@ -5,9 +5,17 @@
 namespace sage {
 namespace {
 
+struct CounterPair {
+    using Words = WordPair;
+    static constexpr int kLanes = 2;
+    static SAGE_INLINE WordPair load(const uint32_t* p) { return word_pair(p[0], p[1]); }
+    static SAGE_INLINE WordPair all(uint32_t x) { return word_pair(x, x); }
+};
+
 template <class Element>
 struct One {
     using T = Element;
+    using Counters = CounterPair;
     static constexpr int kWidth = 1;
     T x;
 
