@@ -18,8 +18,8 @@ SAGE_INLINE double value_if(bool condition, double value) {
 }
 
 // out[k * stride + h], k < count, h < heads: 0 with probability `dropout`, else 1 / (1 - dropout). Word h % 4 of the
-// counter (h / 4, domain, edge row) decides. V::Counters says how several counters lie in a vector; two vectors at a time
-// hide the latency of ten dependent rounds.
+// counter (h / 4, domain, edge row) decides. V::Counters says how several counters lie in a vector; two vectors at a
+// time hide the latency of ten dependent rounds.
 template <class V>
 SAGE_NOINLINE void dropout_scales(uint64_t seed, double dropout, const int64_t* edge_rows, int64_t count,
                                   const Shape<V>& s, typename V::T* out) {

@@ -133,28 +133,33 @@ void leaky_dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& ro
     });
 }
 
-// A number of vectors whose sums are kept in registers; head(v) is the head of the v-th, relative to the first's.
+// The head of the v-th vector, relative to the first's.
+template <int VPH>
+SAGE_INLINE constexpr int64_t head_of_vector(int64_t v) {
+    if constexpr (VPH > 0) return v / VPH;
+    return VPH == kShort ? v : 0;
+}
+
+// A number of vectors whose sums are kept in registers.
 template <int N, int VPH>
 struct RegisterBlock {
     static constexpr int kVectors = N;
-    static SAGE_INLINE constexpr int head(int v) { return VPH == 0 ? 0 : VPH == kShort ? v : v / VPH; }
+    static SAGE_INLINE constexpr int64_t head(int v) { return head_of_vector<VPH>(v); }
 };
 
-// body(offset, head, access, block) for register blocks of at most N vectors, `step` apart, of the `count` at `offset`
-// of `head`; where VPH heads make a vector, or a vector a head, blocks run across heads.
+// body(offset, head, access, block) for register blocks of at most N vectors each, over `count` vectors that lie `step`
+// apart from `offset` on, the first of which belongs to `head`.
 template <class V, int VPH, int N, class Access, class F>
-SAGE_INLINE int64_t register_blocks(int64_t offset, int64_t head, int64_t count, int64_t step, const Access& access,
+SAGE_INLINE void register_blocks(int64_t offset, int64_t head, int64_t count, int64_t step, const Access& access,
                                     const F& body) {
     int64_t v = 0;
     for (; v + N <= count; v += N) {
-        const int64_t heads = VPH == 0 ? 0 : VPH == kShort ? v : v / (VPH > 0 ? VPH : 1);
-        body(offset + v * step, head + heads, access, RegisterBlock<N, VPH>{});
+        body(offset + v * step, head + head_of_vector<VPH>(v), access, RegisterBlock<N, VPH>{});
     }
     if constexpr (N > 1 && (VPH <= 0 || N > VPH)) {
-        const int64_t heads = VPH == 0 ? 0 : VPH == kShort ? v : v / (VPH > 0 ? VPH : 1);
-        register_blocks<V, VPH, N / 2>(offset + v * step, head + heads, count - v, step, access, body);
+        const int64_t next = head + head_of_vector<VPH>(v);
+        register_blocks<V, VPH, N / 2>(offset + v * step, next, count - v, step, access, body);
     }
-    return v;
 }
 
 template <class V, int VPH, int kMost, class F>
