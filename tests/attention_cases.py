@@ -18,7 +18,7 @@ HEADS_AND_CHANNELS = (
 EDGE_CHANNELS = (0, 1, 3, 17)
 ARRAYS = (
     "values", "keys", "queries", "source_logits", "target_logits", "attention", "edge_features",
-    "edge_weight", "edge_queries",
+    "edge_weight", "edge_queries", "bias",
 )  # fmt: skip
 OPTIONS = {
     "plain": {},
@@ -93,6 +93,8 @@ def shapes(score, graph, rows, heads, channels, edge_channels):
         }
         name, shape = partner[score]
         wanted[name] = shape
+    if heads % 2 == 0:  # with and without
+        wanted["bias"] = (heads, channels)
     return wanted
 
 

@@ -105,7 +105,7 @@ def test_without_edges(score, num_sources, num_targets, targets):
     for _ in each_cpu_level():
         outputs = attention_forward(inputs, for_backward=True, return_weights=chosen is None)
         assert outputs.out.shape == (inputs.num_rows, 2, 3)
-        assert not outputs.out.any()
+        np.testing.assert_array_equal(outputs.out, np.broadcast_to(inputs.bias, outputs.out.shape))
         assert outputs.edge_out is None or not outputs.edge_out.any()
         assert outputs.weights is None or outputs.weights.shape == (0, 2)
 
@@ -306,7 +306,7 @@ def test_named_functions():
     for score in SCORES:
         inputs = make_inputs(score, graph, 2, 3, 2, dropout=0.3)
         expected = attention_forward(inputs, return_weights=True)
-        options = {"edge_features": inputs.edge_features, "dropout": 0.3}
+        options = {"edge_features": inputs.edge_features, "bias": inputs.bias, "dropout": 0.3}
         if score == "gat":
             arrays = (inputs.values, inputs.source_logits, inputs.target_logits)
             function, options["edge_weight"] = gat_attention, inputs.edge_weight

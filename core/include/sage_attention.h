@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a structure or signature below; a caller compares it with what it was built for. */
-#define SAGE_ATTENTION_ABI_VERSION 1
+#define SAGE_ATTENTION_ABI_VERSION 2
 
 /* Status codes. */
 enum {
@@ -188,17 +188,19 @@ typedef struct sage_attention_problem {
     const void *edge_features; /* [M, D] or null */
     const void *edge_weight;   /* with edge features: GAT [H, D]; GATV2 [H * C, D]; DOT: null */
     const void *edge_queries;  /* with edge features: DOT [R, H, D] */
+    const void *bias;          /* [H, C] or null: added to `out`, also in rows without edges; it costs
+                                * gradients of scores the digits by which it exceeds what it is added to */
     int32_t num_threads;
     int32_t weights_before_dropout; /* 1: `weights` are those before dropout */
 } sage_attention_problem;
 
 /* What a forward pass writes. Those after `out` may be null; backward needs what is marked. */
 typedef struct sage_attention_result {
-    void *out;          /* [R, H, C]  sum of weight * values over the in-edges                       (backward) */
+    void *out;          /* [R, H, C]  sum of weight * values over the in-edges, plus the bias        (backward) */
     void *edge_out;     /* [R, H, D]  DOT with edge features: sum of weight * edge_features          (backward) */
     void *row_max;      /* [R, H]     largest score of the row                                       (backward) */
     void *row_sum;      /* [R, H]     sum of exp(score - row_max)                                    (backward) */
-    void *positive_out; /* [R, H, C]  GAT: `out` over edges whose score is positive     (backward to target_logits) */
+    void *positive_out; /* [R, H, C]  GAT: that sum over edges whose score is positive  (backward to target_logits) */
     void *positive_sum; /* [R, H]     GAT: sum of weights before dropout over those     (backward to target_logits) */
     void *weights;      /* [M, H]     softmax weights by edge row; rows of edges not attended are left as they are;
                                       only where all in-edges are attended */
@@ -229,6 +231,7 @@ typedef struct sage_attention_gradients {
     void *edge_features;       /* [M, D] */
     void *edge_weight;         /* as problem.edge_weight */
     void *edge_queries;        /* [R, H, D] */
+    void *bias;                /* [H, C] */
 } sage_attention_gradients;
 
 SAGE_ATTENTION_API int32_t sage_attention_backward(const sage_attention_problem *problem,

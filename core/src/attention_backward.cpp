@@ -165,11 +165,12 @@ void add_rows(const T* rows, int64_t count, int64_t width, int64_t stride, T* ou
 // Sums per chunk of rows, joined in the order of the chunks.
 class Partials {
   public:
-    int32_t reserve(int32_t dtype, int64_t chunks, int64_t attention, int64_t edge_weight) {
+    int32_t reserve(int32_t dtype, int64_t chunks, int64_t attention, int64_t edge_weight, int64_t bias) {
         dtype_ = dtype;
         chunks_ = chunks;
         attention_ = attention;
         edge_weight_ = edge_weight;
+        bias_ = bias;
         const int64_t bytes = chunks * width() * element_size(dtype);
         if (bytes == 0) return SAGE_ATTENTION_OK;
         if (!buffer_.reserve<char>(bytes)) return out_of_memory();
@@ -177,17 +178,20 @@ class Partials {
         return SAGE_ATTENTION_OK;
     }
     PartialGradients of(int64_t chunk) const {
-        char* base = buffer_.as<char>() + chunk * width() * element_size(dtype_);
+        const int64_t size = element_size(dtype_);
+        char* base = buffer_.as<char>() + chunk * width() * size;
         PartialGradients partial;
         if (attention_ > 0) partial.attention = base;
-        if (edge_weight_ > 0) partial.edge_weight = base + attention_ * element_size(dtype_);
+        if (edge_weight_ > 0) partial.edge_weight = base + attention_ * size;
+        if (bias_ > 0) partial.bias = base + (attention_ + edge_weight_) * size;
         return partial;
     }
     void join_attention(void* out) const { join(0, attention_, out); }
     void join_edge_weight(void* out) const { join(attention_, edge_weight_, out); }
+    void join_bias(void* out) const { join(attention_ + edge_weight_, bias_, out); }
 
   private:
-    int64_t width() const { return attention_ + edge_weight_; }
+    int64_t width() const { return attention_ + edge_weight_ + bias_; }
     void join(int64_t offset, int64_t size, void* out) const {
         if (dtype_ == SAGE_ATTENTION_FLOAT32) {
             add_rows(buffer_.as<float>() + offset, chunks_, size, width(), static_cast<float*>(out));
@@ -197,26 +201,31 @@ class Partials {
     }
     Buffer buffer_;
     int32_t dtype_ = 0;
-    int64_t chunks_ = 0, attention_ = 0, edge_weight_ = 0;
+    int64_t chunks_ = 0, attention_ = 0, edge_weight_ = 0, bias_ = 0;
 };
+
+enum class Pass { kPrepare, kTargets, kSources };
 
 // One pass over rows in chunks, with the sums that belong to no row; those are written to the caller's gradients.
 template <class F>
 int32_t run_pass(const sage_attention_problem& p, const sage_attention_gradients& g, const AttentionTask& t,
-                 int64_t rows, bool with_partials, int32_t num_threads, const WorkerScratch& scratch,
-                 const F& kernel) {
+                 Pass pass, int64_t rows, int32_t num_threads, const WorkerScratch& scratch, const F& kernel) {
     const int64_t width = p.heads * p.channels;
     const bool gatv2 = p.score == SAGE_ATTENTION_GATV2;
-    const int64_t attention = with_partials && gatv2 && g.attention ? width : 0;
+    // The pass that walks the edges for what belongs to none of them.
+    const bool over_edges = pass == (p.score == SAGE_ATTENTION_GAT ? Pass::kSources : Pass::kTargets);
+    const int64_t attention = over_edges && gatv2 && g.attention ? width : 0;
     const int64_t weight_size = (gatv2 ? width : p.heads) * p.edge_channels;
-    const int64_t edge_weight = with_partials && p.score != SAGE_ATTENTION_DOT && g.edge_weight ? weight_size : 0;
-    const Chunks chunks(t.indptr, rows, attention + edge_weight > 0 ? kMostPartials : INT64_MAX);
+    const int64_t edge_weight = over_edges && p.score != SAGE_ATTENTION_DOT && g.edge_weight ? weight_size : 0;
+    const int64_t bias = pass == Pass::kPrepare && p.bias && g.bias ? width : 0;
+    const Chunks chunks(t.indptr, rows, attention + edge_weight + bias > 0 ? kMostPartials : INT64_MAX);
     Partials partials;
-    SAGE_TRY(partials.reserve(p.dtype, chunks.count, attention, edge_weight));
+    SAGE_TRY(partials.reserve(p.dtype, chunks.count, attention, edge_weight, bias));
     parallel_for(num_threads, chunks.count, [&](int64_t c, int32_t worker) {
         kernel(t, partials.of(c), chunks.begin(c), chunks.begin(c + 1), scratch.of(worker));
     });
     if (attention > 0) partials.join_attention(g.attention);
+    if (bias > 0) partials.join_bias(g.bias);
     if (edge_weight > 0 && !gatv2) partials.join_edge_weight(g.edge_weight);
     if (edge_weight > 0 && gatv2) {
         Buffer transposed;
@@ -265,14 +274,11 @@ extern "C" int32_t sage_attention_backward(const sage_attention_problem* problem
     const Kernels& k = kernels(p.dtype);
     WorkerScratch scratch;
     SAGE_TRY(scratch.reserve(p.num_threads, k.attention_scratch(t)));
-    SAGE_TRY(run_pass(p, g, t, p.num_rows, false, p.num_threads, scratch,
-                      [&](const AttentionTask& task, const PartialGradients&, int64_t begin, int64_t end, void* own) {
-                          k.attention_prepare(task, begin, end, own);
-                      }));
+    SAGE_TRY(run_pass(p, g, t, Pass::kPrepare, p.num_rows, p.num_threads, scratch, k.attention_prepare));
     if (wants_targets(p, g)) {
         // Rows of one target add to the same edges: where targets may repeat, one thread does it.
         const int32_t threads = p.targets && t.grad_edge_features ? 1 : p.num_threads;
-        SAGE_TRY(run_pass(p, g, t, p.num_rows, true, threads, scratch, k.attention_backward_targets));
+        SAGE_TRY(run_pass(p, g, t, Pass::kTargets, p.num_rows, threads, scratch, k.attention_backward_targets));
     }
     if (!wants_sources(p, g)) return SAGE_ATTENTION_OK;
 
@@ -284,6 +290,6 @@ extern "C" int32_t sage_attention_backward(const sage_attention_problem* problem
     if (p.edge_channels == 0 && p.dropout == 0 && !t.grad_weights) {
         t.positions = t.edge_rows = nullptr;  // no edge row is ever read: spare the traffic
     }
-    return run_pass(p, g, t, p.graph.num_sources, p.score == SAGE_ATTENTION_GAT, p.num_threads, scratch,
+    return run_pass(p, g, t, Pass::kSources, p.graph.num_sources, p.num_threads, scratch,
                     k.attention_backward_sources);
 }

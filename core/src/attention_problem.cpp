@@ -182,6 +182,7 @@ AttentionTask base_task(const sage_attention_problem& p) {
     t.edge_features = p.edge_features;
     t.edge_weight = p.edge_weight;
     t.edge_queries = p.edge_queries;
+    t.bias = p.bias;
     t.weights_before_dropout = p.weights_before_dropout != 0;
     return t;
 }

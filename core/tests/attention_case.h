@@ -98,11 +98,12 @@ struct CaseOptions {
     double dropout = 0;
     bool edge_ids = false;  // rows of edges in another order, and more of them than edges
     bool before_dropout = false;
+    bool bias = true;
     int32_t num_threads = 1;
     uint64_t seed = 1;
 };
 
-enum Role { kValues, kKeys, kQueries, kSourceLogits, kTargetLogits, kAttention, kEdgeFeatures, kEdgeWeight, kEdgeQueries, kRoles };
+enum Role { kValues, kKeys, kQueries, kSourceLogits, kTargetLogits, kAttention, kEdgeFeatures, kEdgeWeight, kEdgeQueries, kBias, kRoles };
 
 struct Case {
     CaseOptions o;
@@ -138,8 +139,10 @@ struct Case {
         sizes[kEdgeFeatures] = edge_rows * D;
         sizes[kEdgeWeight] = dot ? 0 : (v2 ? H * C : H) * D;
         sizes[kEdgeQueries] = dot ? rows * H * D : 0;
+        sizes[kBias] = o.bias ? H * C : 0;
         for (int role = 0; role < kRoles; ++role) {
-            fill_random(inputs[role], sizes[role], random);
+            // A bias is small beside what it is added to: the backward pass takes it off again, which costs its digits.
+            fill_random(inputs[role], sizes[role], random, role == kBias ? 0.0625 : 1);
             grads[role].allocate(sizes[role] * element());
         }
         out.allocate(rows * H * C * element());
@@ -208,13 +211,13 @@ struct Case {
             for (int64_t r = 0; r < rows; ++r) targets.ids()[r] = random.below(o.targets);
         }
     }
-    void fill_random(Guarded& a, int64_t count, Random& random) {
+    void fill_random(Guarded& a, int64_t count, Random& random, double scale = 1) {
         a.allocate(count * element());
         for (int64_t i = 0; i < count; ++i) {
             if (o.dtype == SAGE_ATTENTION_FLOAT32) {
-                static_cast<float*>(a.data())[i] = static_cast<float>(random.number());
+                static_cast<float*>(a.data())[i] = static_cast<float>(random.number() * scale);
             } else {
-                static_cast<double*>(a.data())[i] = random.number();
+                static_cast<double*>(a.data())[i] = random.number() * scale;
             }
         }
     }
@@ -247,6 +250,7 @@ struct Case {
         problem.edge_features = given(kEdgeFeatures);
         problem.edge_weight = given(kEdgeWeight);
         problem.edge_queries = given(kEdgeQueries);
+        problem.bias = given(kBias);
         problem.num_threads = o.num_threads;
         problem.weights_before_dropout = o.before_dropout;
         result = {out.data(), with_edge_out ? edge_out.data() : nullptr, row_max.data(), row_sum.data(),
@@ -264,6 +268,7 @@ struct Case {
         gradients.edge_features = wanted(kEdgeFeatures);
         gradients.edge_weight = wanted(kEdgeWeight);
         gradients.edge_queries = wanted(kEdgeQueries);
+        gradients.bias = wanted(kBias);
     }
 };
 

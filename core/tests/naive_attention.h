@@ -79,6 +79,10 @@ struct Naive {
     void row(int64_t r, int64_t h) {
         const int64_t H = c_.o.heads, C = c_.o.channels, D = c_.o.edge_channels;
         const int64_t first = indptr_.ids()[r], n = indptr_.ids()[r + 1] - first, rh = r * H + h;
+        for (int64_t x = 0; x < C && c_.o.bias; ++x) {
+            out[rh * C + x] += c_.in(kBias, h * C + x);
+            grads[kBias][h * C + x] += c_.get(c_.grad_out, rh * C + x);
+        }
         Doubles p, of_weight;
         p.allocate(n);
         of_weight.allocate(n);

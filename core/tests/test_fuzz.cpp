@@ -53,6 +53,7 @@ CaseOptions random_options(Random& random) {
     o.dropout = random.chance(2) ? 0 : 0.01 * static_cast<double>(random.below(100));
     o.edge_ids = random.chance(2);
     o.before_dropout = random.chance(2);
+    o.bias = random.chance(2);
     o.num_threads = random.chance(8) ? 3 : 1;
     o.seed = random.next();
     return o;
@@ -99,13 +100,13 @@ void break_graph(Case& c, Random& random) {
 void break_pointers(Case& c, Random& random) {
     const void** const inputs[] = {&c.problem.values, &c.problem.keys, &c.problem.queries, &c.problem.source_logits,
                                    &c.problem.target_logits, &c.problem.attention, &c.problem.edge_features,
-                                   &c.problem.edge_weight, &c.problem.edge_queries, &c.problem.graph.indices,
+                                   &c.problem.edge_weight, &c.problem.edge_queries, &c.problem.bias, &c.problem.graph.indices,
                                    &c.gradients.out, &c.gradients.edge_out, &c.gradients.weights};
     void** const outputs[] = {&c.result.out, &c.result.edge_out, &c.result.row_max, &c.result.row_sum,
                               &c.result.positive_out, &c.result.positive_sum, &c.result.weights};
     void** const grads[] = {&c.gradients.values, &c.gradients.keys, &c.gradients.queries, &c.gradients.source_logits,
                             &c.gradients.target_logits, &c.gradients.attention, &c.gradients.edge_features,
-                            &c.gradients.edge_weight, &c.gradients.edge_queries};
+                            &c.gradients.edge_weight, &c.gradients.edge_queries, &c.gradients.bias};
     if (random.chance(3)) *inputs[random.below(sizeof inputs / sizeof *inputs)] = nullptr;
     if (random.chance(3)) *outputs[random.below(sizeof outputs / sizeof *outputs)] = nullptr;
     if (random.chance(20)) c.problem.graph.indptr = nullptr;

@@ -36,7 +36,7 @@ __all__ = [
     "library",
 ]
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
@@ -109,6 +109,7 @@ class Problem(Structure):
         ("edge_features", c_void_p),
         ("edge_weight", c_void_p),
         ("edge_queries", c_void_p),
+        ("bias", c_void_p),
         ("num_threads", c_int32),
         ("weights_before_dropout", c_int32),
     ]
@@ -147,6 +148,7 @@ class Gradients(Structure):
             "edge_features",
             "edge_weight",
             "edge_queries",
+            "bias",
         )
     ]
 

@@ -46,6 +46,7 @@ _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
         "target_logits": ("R", "H"),
         "edge_features": ("E", "D"),
         "edge_weight": ("H", "D"),
+        "bias": ("H", "C"),
     },
     "gatv2": {
         "values": ("S", "H", "C"),
@@ -53,6 +54,7 @@ _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
         "attention": ("H", "C"),
         "edge_features": ("E", "D"),
         "edge_weight": ("H*C", "D"),
+        "bias": ("H", "C"),
     },
     "dot": {
         "values": ("S", "H", "C"),
@@ -60,6 +62,7 @@ _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
         "queries": ("R", "H", "C"),
         "edge_features": ("E", "D"),
         "edge_queries": ("R", "H", "D"),
+        "bias": ("H", "C"),
     },
 }
 _RESULT_SHAPES: dict[str, tuple[str, ...]] = {
@@ -73,7 +76,7 @@ _RESULT_SHAPES: dict[str, tuple[str, ...]] = {
 }
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))  # not those of another byte order
 _NUMBERS = ("negative_slope", "dropout")
-_OPTIONAL = {"target_logits", "edge_features", "edge_weight", "edge_queries"}
+_OPTIONAL = {"target_logits", "edge_features", "edge_weight", "edge_queries", "bias"}
 _EDGE_PARTNER = {"gat": "edge_weight", "gatv2": "edge_weight", "dot": "edge_queries"}
 
 
@@ -97,6 +100,7 @@ class AttentionInputs:
         edge_features: [E, D] or None, rows in the order of the edges the graph was made from.
         edge_weight: [H, D] (gat) or [H*C, D] (gatv2), with edge features.
         edge_queries: [R, H, D], dot with edge features.
+        bias: [H, C] or None, added to the output, also where there are no in-edges.
         negative_slope: Of the LeakyReLU.
         scale: Of the dot product; None is 1/sqrt(C).
         dropout: Chance in [0, 1) that a weight is dropped; the others are divided by 1 - dropout.
@@ -120,6 +124,7 @@ class AttentionInputs:
     edge_features: Floats | None = None
     edge_weight: Floats | None = None
     edge_queries: Floats | None = None
+    bias: Floats | None = None
     negative_slope: float = 0.2
     scale: float | None = None
     dropout: float = 0.0
@@ -172,7 +177,7 @@ class AttentionOutputs:
         weights: [E, H] softmax weights by edge, in the order of the edges the graph was made from, or None.
         row_max: [R, H], largest score; for the backward pass, as the next three.
         row_sum: [R, H], sum of exp(score - row_max).
-        positive_out: [R, H, C], gat: `out` over edges with a positive score.
+        positive_out: [R, H, C], gat: the part of `out` that edges with a positive score gave.
         positive_sum: [R, H], gat: the weights of those.
     """
 
@@ -198,6 +203,7 @@ class AttentionGradients:
     edge_features: Floats | None = None
     edge_weight: Floats | None = None
     edge_queries: Floats | None = None
+    bias: Floats | None = None
 
 
 def _checked(inputs: AttentionInputs) -> AttentionInputs:
@@ -305,6 +311,7 @@ def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem
         edge_features=address(inputs.edge_features),
         edge_weight=address(inputs.edge_weight),
         edge_queries=address(inputs.edge_queries),
+        bias=address(inputs.bias),
         num_threads=integer("num_threads", num_threads, 0, 2**31 - 1),
         weights_before_dropout=int(inputs.weights_before_dropout),
     )
@@ -317,7 +324,7 @@ def _native_result(outputs: AttentionOutputs) -> _native.Result:
 def attention_forward(
     inputs: AttentionInputs, *, for_backward: bool = False, return_weights: bool = False, num_threads: int = 0
 ) -> AttentionOutputs:
-    """Attends; targets without in-edges get zeros.
+    """Attends; targets without in-edges get zeros, or the bias.
 
     Args:
         inputs: The problem.
@@ -457,7 +464,7 @@ def gat_attention(
         target_logits: [R, H] or None.
         return_weights: Return ``(out, weights)`` with weights [E, H] in the order of the graph's edges.
         num_threads: 0 is one per core.
-        **options: Any other field of ``AttentionInputs`` (edge features, dropout, sampling).
+        **options: Any other field of ``AttentionInputs`` (edge features, bias, dropout, sampling).
 
     Returns:
         out [R, H, C], or ``(out, weights)``.

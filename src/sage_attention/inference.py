@@ -284,18 +284,20 @@ class NodeClassifier:
                 self.tensors[f"convs.{layer}.{name}"] for name in ("lin.weight", "att_src", "att_dst", "bias")
             )
             values = project(x, weight, num_threads).reshape(-1, heads, channels)
+            last = layer == self.config.layers - 1
             out = gat_attention(
                 looped,
                 values,
                 np.einsum("nhc,hc->nh", values, att_src[0]),
                 np.einsum("nhc,hc->nh", values, att_dst[0]),
+                bias=None if last else bias.reshape(heads, channels),
                 negative_slope=self.config.negative_slope,
                 num_threads=num_threads,
             )
-            if layer == self.config.layers - 1:
+            if last:
                 x = out.mean(axis=1) + bias
             else:
-                x = out.reshape(len(out), -1) + bias
+                x = out.reshape(len(out), -1)
                 x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))  # ELU
                 embeddings = x
         return x, x if embeddings is None else embeddings

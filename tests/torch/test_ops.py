@@ -47,6 +47,7 @@ def make_tensors(score: str, edge_features: bool, dtype: torch.dtype = torch.flo
         },
     }[score]()
     if edge_features:
+        tensors["bias"] = leaf(HEADS, CHANNELS)
         tensors["edge_features"] = leaf(EDGES, EDGE_CHANNELS)
         if score == "gat":
             tensors["edge_weight"] = leaf(HEADS, EDGE_CHANNELS)

@@ -105,7 +105,11 @@ SAGE_NOINLINE void store_scaled(void* table, int64_t row, int64_t heads, int64_t
 
 template <class V>
 SAGE_NOINLINE void forward_empty_row(const AttentionTask& t, const Shape<V>& s, int64_t row) {
-    fill<V>(t.out, row, s.width, 0);
+    if (t.bias) {
+        store_row<V>(t.out, row, s.width, static_cast<const typename V::T*>(t.bias));
+    } else {
+        fill<V>(t.out, row, s.width, 0);
+    }
     fill<V>(t.edge_out, row, s.heads * s.edge_channels, 0);
     fill<V>(t.positive_out, row, s.width, 0);
     fill<V>(t.row_max, row, s.heads, 0);
@@ -165,6 +169,13 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
         if (t.edge_out) edge_weighted_sum<V>(t, work, n, applied, is_first ? nullptr : work.row_factor, work.edge_sum);
     }
 
+    if (t.bias) {
+        T* out = static_cast<T*>(t.out) + row * s.width;
+        const T* bias = static_cast<const T*>(t.bias);
+        over_channels<V>(s.width, [&](int64_t c, auto access) {
+            access.store(out + c, access.load(out + c) + access.load(bias + c));
+        });
+    }
     store_row<V>(t.row_max, row, s.heads, work.row_max);
     store_row<V>(t.row_sum, row, s.heads, work.row_sum);
     if (t.edge_out) store_scaled<V>(t.edge_out, row, s.heads, s.edge_channels, work.edge_sum, work.row_inverse);

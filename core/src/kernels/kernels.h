@@ -37,6 +37,7 @@ struct AttentionTask {
     const void* edge_features = nullptr;  // [M, D] or null
     const void* edge_weight = nullptr;    // GAT [H, D]; GATV2 transposed, [D, H * C]
     const void* edge_queries = nullptr;   // [R, H, D]
+    const void* bias = nullptr;           // [H, C] or null
 
     // results of the forward pass: written by it, read by the backward ones
     void* out = nullptr;           // [R, H, C]
@@ -62,10 +63,11 @@ struct AttentionTask {
     void* grad_edge_queries = nullptr;
 };
 
-// Sums over edges that belong to no row, for one chunk of rows; zeroed by the driver, null where not wanted.
+// Sums over rows or edges that belong to no row, for one chunk of rows; zeroed by the driver, null where not wanted.
 struct PartialGradients {
     void* attention = nullptr;    // [H, C]
     void* edge_weight = nullptr;  // as task.edge_weight
+    void* bias = nullptr;         // [H, C]
 };
 
 struct AggregateTask {
@@ -83,8 +85,9 @@ struct Kernels {
     // Bytes of scratch, aligned to a cache line, that each of the following needs per thread.
     size_t (*attention_scratch)(const AttentionTask& task);
     void (*attention_forward)(const AttentionTask& task, int64_t begin, int64_t end, void* scratch);
-    // Per target: records, and the gradient of target_logits.
-    void (*attention_prepare)(const AttentionTask& task, int64_t begin, int64_t end, void* scratch);
+    // Per target: records, and the gradients of target_logits and bias.
+    void (*attention_prepare)(const AttentionTask& task, const PartialGradients& partial, int64_t begin, int64_t end,
+                              void* scratch);
     // Per target: gradients of queries, edge_queries, attention, and (GATV2, DOT) of what belongs to edges.
     void (*attention_backward_targets)(const AttentionTask& task, const PartialGradients& partial, int64_t begin,
                                        int64_t end, void* scratch);

@@ -1,5 +1,6 @@
-// Before the backward passes, per target: D_i and the gradient of target_logits, from what the forward pass kept.
-//   D_i = sum of p dA = sum of p m (g . v) + [...] = g . out + [sum of p times the gradient of the returned weight]
+// Before the backward passes, per target: D_i and the gradients of target_logits and bias, from what the forward pass
+// kept.
+//   D_i = sum of p dA = sum of p m (g . v) + [...] = g . (out - bias) + [sum of p times the returned weight's gradient]
 #pragma once
 
 #include "forward.h"
@@ -37,15 +38,34 @@ SAGE_NOINLINE void prepare_returned_weights(const AttentionTask& t, Work<V>& wor
     }
 }
 
+// mean -= grads . bias, and grad_bias += the sum of grads, over a block of rows.
+template <class V>
+SAGE_NOINLINE void prepare_bias(const AttentionTask& t, Work<V>& work, int64_t n, const Rows<typename V::T>& grads,
+                                typename V::T* grad_bias) {
+    using T = typename V::T;
+    const Shape<V>& s = work.s;
+    work.operations.dot(s, n, grads, Fixed<T>{static_cast<const T*>(t.bias), 0}, work.score, Prefetch{});
+    over_flat<V>(s, n, [&](int64_t x) { (V::load(work.gated + x) - V::load(work.score + x)).store(work.gated + x); });
+    if (!grad_bias) return;
+    for (int64_t k = 0; k < n; ++k) {
+        const T* grad = grads[k];
+        over_channels<V>(s.width, [&](int64_t c, auto access) {
+            access.store(grad_bias + c, access.load(grad_bias + c) + access.load(grad + c));
+        });
+    }
+}
+
 // Rows r .. r + n - 1 at once: their dot products are those of a block's rows.
 template <class V>
-SAGE_INLINE void prepare_block(const AttentionTask& t, Work<V>& work, int64_t r, int64_t n) {
+SAGE_INLINE void prepare_block(const AttentionTask& t, const PartialGradients& partial, Work<V>& work, int64_t r,
+                               int64_t n) {
     using T = typename V::T;
     const Shape<V>& s = work.s;
     const int64_t row = r + t.row_offset, H = s.heads, D = s.edge_channels;
     const auto at = [&](const void* table, int64_t width) { return static_cast<const T*>(table) + row * width; };
     const Rows<T> grads{at(t.grad_out, s.width), s.width, work.counting};
     work.operations.dot(s, n, grads, Fixed<T>{at(t.out, s.width), s.width}, work.gated, Prefetch{});
+    if (t.bias) prepare_bias<V>(t, work, n, grads, static_cast<T*>(partial.bias));
     // the part of D over edges with a positive score
     const bool positives = t.grad_target_logits != nullptr;
     if (positives) {
@@ -90,9 +110,10 @@ SAGE_INLINE void prepare_block(const AttentionTask& t, Work<V>& work, int64_t r,
 }
 
 template <class V>
-void attention_prepare_rows(const AttentionTask& t, int64_t begin, int64_t end, void* scratch) {
+void attention_prepare_rows(const AttentionTask& t, const PartialGradients& partial, int64_t begin, int64_t end,
+                            void* scratch) {
     Work<V> work(t, scratch);
-    for (int64_t r = begin; r < end; r += work.s.block) prepare_block<V>(t, work, r, min(work.s.block, end - r));
+    for (int64_t r = begin; r < end; r += work.s.block) prepare_block<V>(t, partial, work, r, min(work.s.block, end - r));
 }
 
 }  // namespace sage

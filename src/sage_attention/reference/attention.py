@@ -107,13 +107,15 @@ def attention_forward(inputs: AttentionInputs) -> dict[str, Any]:
     """float64 `out` [R, H, C], `edge_out` [R, H, D] or None, `weights` [E, H] (0 where not attended)."""
     indptr, sources, edges = _attended(inputs)
     out = np.zeros((inputs.num_rows, inputs.heads, inputs.channels))
+    if inputs.bias is not None:
+        out += _double(inputs.bias)
     with_edges = inputs.score == "dot" and inputs.edge_channels > 0
     edge_out = np.zeros((inputs.num_rows, inputs.heads, inputs.edge_channels)) if with_edges else None
     weights = np.zeros((inputs.graph.num_edges, inputs.heads))
     for i in range(inputs.num_rows):
         part = slice(indptr[i], indptr[i + 1])
         row = _Row(inputs, i, sources[part], edges[part])
-        out[i] = np.einsum("nh,nhc->hc", row.applied, row.v)
+        out[i] += np.einsum("nh,nhc->hc", row.applied, row.v)
         if edge_out is not None:
             edge_out[i] = np.einsum("nh,nd->hd", row.applied, row.e)
         weights[edges[part]] = row.weights if inputs.weights_before_dropout else row.applied
@@ -127,13 +129,15 @@ def attention_backward(
     indptr, sources, edges = _attended(inputs)
     names = (
         "values", "keys", "queries", "source_logits", "target_logits",
-        "attention", "edge_features", "edge_weight", "edge_queries",
+        "attention", "edge_features", "edge_weight", "edge_queries", "bias",
     )  # fmt: skip
     grads = {n: np.zeros(getattr(inputs, n).shape) for n in names if getattr(inputs, n) is not None}
     for i in range(inputs.num_rows):
         part = slice(indptr[i], indptr[i + 1])
         row = _Row(inputs, i, sources[part], edges[part])
         g = _double(grad_out)[i]  # [H, C]
+        if "bias" in grads:
+            grads["bias"] += g
         of_applied = np.einsum("hc,nhc->nh", g, row.v)
         if grad_edge_out is not None:
             of_applied = of_applied + row.e @ _double(grad_edge_out)[i].T

@@ -31,6 +31,7 @@ def gat_attention(
     *,
     edge_features: Tensor | None = None,
     edge_weight: Tensor | None = None,
+    bias: Tensor | None = None,
     negative_slope: float = 0.2,
     dropout: float = 0.0,
     dropout_seed: int | Tensor | None = None,
@@ -46,6 +47,7 @@ def gat_attention(
         target_logits: [R, H], or None for none.
         edge_features: [E, D] in the caller's edge order, or None.
         edge_weight: [H, D], given exactly where edge_features is.
+        bias: [H, C], added to ``out``, or None.
         negative_slope: Slope of LeakyReLU below zero.
         dropout: Chance that a weight is set to zero; the others are divided by 1 - dropout.
         dropout_seed: Seed of the mask, an int or an int64 tensor of one element; None draws from
@@ -54,7 +56,7 @@ def gat_attention(
         weights_before_dropout: The returned weights are those before dropout.
 
     Returns:
-        ``out`` [R, H, C], zeros for a target without edges, and the weights [E, H] in the caller's edge
+        ``out`` [R, H, C], zeros (or the bias) for a target without edges, and the weights [E, H] in the caller's edge
         order, or None. Both have the type of ``values``.
 
     Raises:
@@ -77,7 +79,7 @@ def gat_attention(
             scores = scores + by_edge.index_select(0, csc.edge_ids)
         scores = functional.leaky_relu(scores, negative_slope)
         before, after = _weights(scores, targets, csc, dropout, dropout_seed)
-        out = _weighted_sum(csc, targets, after, values)
+        out = _weighted_sum(csc, targets, after, values, bias)
         shown = before if weights_before_dropout else after
         return out.to(values.dtype), _in_callers_order(shown, csc, values.dtype) if return_weights else None
 
@@ -90,6 +92,7 @@ def gatv2_attention(
     *,
     edge_features: Tensor | None = None,
     edge_weight: Tensor | None = None,
+    bias: Tensor | None = None,
     negative_slope: float = 0.2,
     dropout: float = 0.0,
     dropout_seed: int | Tensor | None = None,
@@ -105,6 +108,7 @@ def gatv2_attention(
         attention: [H, C].
         edge_features: [E, D] in the caller's edge order, or None.
         edge_weight: [H * C, D], given exactly where edge_features is.
+        bias: [H, C], added to ``out``, or None.
         negative_slope: Slope of LeakyReLU below zero.
         dropout: Chance that a weight is set to zero; the others are divided by 1 - dropout.
         dropout_seed: Seed of the mask, an int or an int64 tensor of one element; None draws from
@@ -140,7 +144,7 @@ def gatv2_attention(
         chunks = _chunks(csc, heads * channels)
         scores = torch.cat([_recomputed(scores_of, chunk, len(chunks)) for chunk in chunks])
         before, after = _weights(scores, targets, csc, dropout, dropout_seed)
-        out = _weighted_sum(csc, targets, after, values)
+        out = _weighted_sum(csc, targets, after, values, bias)
         shown = before if weights_before_dropout else after
         return out.to(values.dtype), _in_callers_order(shown, csc, values.dtype) if return_weights else None
 
@@ -153,6 +157,7 @@ def dot_attention(
     *,
     edge_features: Tensor | None = None,
     edge_queries: Tensor | None = None,
+    bias: Tensor | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     dropout_seed: int | Tensor | None = None,
@@ -169,6 +174,7 @@ def dot_attention(
         edge_features: [E, D] in the caller's edge order, or None.
         edge_queries: [R, H, D], the queries seen from the space of the edge features; given exactly where
             edge_features is.
+        bias: [H, C], added to ``out``, or None.
         scale: Factor of the scores; None is 1 / sqrt(C).
         dropout: Chance that a weight is set to zero; the others are divided by 1 - dropout.
         dropout_seed: Seed of the mask, an int or an int64 tensor of one element; None draws from
@@ -208,7 +214,7 @@ def dot_attention(
         chunks = _chunks(csc, width)
         scores = torch.cat([_recomputed(scores_of, chunk, len(chunks)) for chunk in chunks])
         before, after = _weights(scores, targets, csc, dropout, dropout_seed)
-        out = _weighted_sum(csc, targets, after, values).to(values.dtype)
+        out = _weighted_sum(csc, targets, after, values, bias).to(values.dtype)
         edge_out = None
         if edge_features is not None:
             edge_out = _weighted_edge_sum(csc, targets, after, edge_features).to(values.dtype)
@@ -267,13 +273,14 @@ def _weights(
     return before, before * keep / (1.0 - dropout)
 
 
-def _weighted_sum(csc: Csc, targets: Tensor, weights: Tensor, values: Tensor) -> Tensor:
-    """[R, H, C] sums of weight * value over the edges of each target."""
+def _weighted_sum(csc: Csc, targets: Tensor, weights: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    """[R, H, C] sums of weight * value over the edges of each target, plus the bias [H, C]."""
 
     def messages(first: int, last: int) -> Tensor:
         return weights[first:last].unsqueeze(-1) * values.index_select(0, csc.indices[first:last])
 
-    return _sum_by_target(messages, csc, targets, weights, values.size(2))
+    out = _sum_by_target(messages, csc, targets, weights, values.size(2))
+    return out if bias is None else out + _wide(bias)
 
 
 def _weighted_edge_sum(csc: Csc, targets: Tensor, weights: Tensor, edge_features: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ INPUTS = (
     "edge_features",
     "edge_weight",
     "edge_queries",
+    "bias",
 )
 _OUTPUTS = ("out", "edge_out", "weights", "row_max", "row_sum", "positive_out", "positive_sum")
 _PROBLEM = (
@@ -39,7 +40,7 @@ _PROBLEM = (
     "str score, Tensor values, " + ", ".join(f"Tensor? {name}" for name in INPUTS[1:]) + ", "
     "float negative_slope, float scale, float dropout, Tensor? dropout_seed, bool weights_before_dropout"
 )
-_NUM_PROBLEM = 26  # arguments of _PROBLEM
+_NUM_PROBLEM = 27  # arguments of _PROBLEM
 _FIRST_INPUT = 12  # place of `values` among them
 
 _LIBRARY.define("csc(Tensor edge_index, SymInt num_sources, SymInt num_targets) -> (Tensor, Tensor, Tensor)")
@@ -187,6 +188,7 @@ class _Problem:
             "edge_features": (self.num_edge_rows, edges),
             "edge_weight": (heads * channels if self.score == "gatv2" else heads, edges),
             "edge_queries": (self.rows, heads, edges),
+            "bias": (heads, channels),
         }
         for name, shape in shapes.items():
             tensor = self.inputs[name]

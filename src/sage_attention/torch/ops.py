@@ -147,6 +147,7 @@ def gat_attention(
     *,
     edge_features: Tensor | None = None,
     edge_weight: Tensor | None = None,
+    bias: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Additive attention (Veličković et al. 2018).
@@ -160,12 +161,14 @@ def gat_attention(
         target_logits: [R, H], or None.
         edge_features: [E, D] in the order of the edges ``csc`` was made from, or None.
         edge_weight: [H, D], with edge features.
+        bias: [H, C], added to ``out``, or None.
         **options: ``negative_slope`` (0.2); ``dropout`` (0); ``dropout_seed`` (None draws one from torch's
             generator); ``return_weights`` (False); ``weights_before_dropout`` (False); ``picks`` (None), a ``Picks``
             that samples in-edges.
 
     Returns:
-        out [R, H, C], zeros for targets without edges, and the weights [E, H] in the caller's edge order or None.
+        out [R, H, C], zeros (or the bias) for targets without edges, and the weights [E, H] in the caller's edge
+        order or None.
 
     Raises:
         ArgumentError: A tensor has the wrong shape, or an index is out of range.
@@ -178,7 +181,7 @@ def gat_attention(
     if not _native(values):
         return fallback.gat_attention(
             csc, values, source_logits, target_logits,
-            edge_features=edge_features, edge_weight=edge_weight, **options,
+            edge_features=edge_features, edge_weight=edge_weight, bias=bias, **options,
         )  # fmt: skip
     tensors = {
         "values": values,
@@ -186,6 +189,7 @@ def gat_attention(
         "target_logits": target_logits,
         "edge_features": edge_features,
         "edge_weight": edge_weight,
+        "bias": bias,
     }
     out, _, weights = _attend(csc, "gat", tensors, **options)
     return out, weights
@@ -199,6 +203,7 @@ def gatv2_attention(
     *,
     edge_features: Tensor | None = None,
     edge_weight: Tensor | None = None,
+    bias: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Additive attention with dynamic scores (Brody et al. 2022).
@@ -212,6 +217,7 @@ def gatv2_attention(
         attention: [H, C].
         edge_features: [E, D] in the order of the edges ``csc`` was made from, or None.
         edge_weight: [H * C, D], with edge features.
+        bias: [H, C], added to ``out``, or None.
         **options: As of ``gat_attention``.
 
     Returns:
@@ -228,7 +234,7 @@ def gatv2_attention(
     """
     if not _native(values):
         return fallback.gatv2_attention(
-            csc, values, queries, attention, edge_features=edge_features, edge_weight=edge_weight, **options
+            csc, values, queries, attention, edge_features=edge_features, edge_weight=edge_weight, bias=bias, **options
         )
     tensors = {
         "values": values,
@@ -236,6 +242,7 @@ def gatv2_attention(
         "attention": attention,
         "edge_features": edge_features,
         "edge_weight": edge_weight,
+        "bias": bias,
     }
     out, _, weights = _attend(csc, "gatv2", tensors, **options)
     return out, weights
@@ -249,6 +256,7 @@ def dot_attention(
     *,
     edge_features: Tensor | None = None,
     edge_queries: Tensor | None = None,
+    bias: Tensor | None = None,
     scale: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -263,6 +271,7 @@ def dot_attention(
         values: [S, H, C].
         edge_features: [E, D] in the order of the edges ``csc`` was made from, or None.
         edge_queries: [R, H, D], with edge features.
+        bias: [H, C], added to ``out``, or None.
         scale: None is 1/sqrt(C).
         **options: As of ``gat_attention``, without ``negative_slope``.
 
@@ -281,7 +290,7 @@ def dot_attention(
     if not _native(values):
         return fallback.dot_attention(
             csc, queries, keys, values,
-            edge_features=edge_features, edge_queries=edge_queries, scale=scale, **options,
+            edge_features=edge_features, edge_queries=edge_queries, bias=bias, scale=scale, **options,
         )  # fmt: skip
     tensors = {
         "values": values,
@@ -289,6 +298,7 @@ def dot_attention(
         "keys": keys,
         "edge_features": edge_features,
         "edge_queries": edge_queries,
+        "bias": bias,
     }
     used = 1.0 / math.sqrt(values.shape[-1]) if scale is None else float(scale)
     return _attend(csc, "dot", tensors, scale=used, **options)

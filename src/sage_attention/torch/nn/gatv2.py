@@ -144,11 +144,10 @@ class GATv2Conv(AttentionLayer):
             self.att[0],
             edge_features=features,
             edge_weight=edge_weight,
+            bias=self._bias_inside(self.bias),
             negative_slope=self.negative_slope,
             dropout=self._dropout_now(),
             return_weights=bool(return_attention_weights),
         )
-        out = self._merge_heads(out)
-        out = out if res is None else out + res
-        out = out if self.bias is None else out + self.bias.to(out.dtype)
+        out = self._merge_heads(out, res, self.bias)
         return out if weights is None else (out, edges.with_weights(weights))

@@ -104,8 +104,15 @@ class AttentionLayer(torch.nn.Module):
     def _split_heads(self, projected: Tensor) -> Tensor:
         return projected.view(-1, self.heads, self.out_channels)
 
-    def _merge_heads(self, out: Tensor) -> Tensor:
-        return out.reshape(-1, self.heads * self.out_channels) if self.concat else out.mean(dim=1)
+    def _bias_inside(self, bias: Tensor | None) -> Tensor | None:
+        """The bias [H, C] where it can be added inside the attention: that spares a copy of the output."""
+        return bias.view(self.heads, self.out_channels) if self.concat and bias is not None else None
+
+    def _merge_heads(self, out: Tensor, res: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        """[R, H * C] or [R, C], with the residual, and the bias unless it was added inside."""
+        out = out.reshape(-1, self.heads * self.out_channels) if self.concat else out.mean(dim=1)
+        out = out if res is None else out + res
+        return out if self.concat or bias is None else out + bias.to(out.dtype)
 
     def _dropout_now(self) -> float:
         return self.dropout if self.training else 0.0
