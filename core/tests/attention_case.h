@@ -141,8 +141,7 @@ struct Case {
         sizes[kEdgeQueries] = dot ? rows * H * D : 0;
         sizes[kBias] = o.bias ? H * C : 0;
         for (int role = 0; role < kRoles; ++role) {
-            // A bias is small beside what it is added to: the backward pass takes it off again, which costs its digits.
-            fill_random(inputs[role], sizes[role], random, role == kBias ? 0.0625 : 1);
+            fill_random(inputs[role], sizes[role], random, scale_of(role));
             grads[role].allocate(sizes[role] * element());
         }
         out.allocate(rows * H * C * element());
@@ -177,6 +176,12 @@ struct Case {
     int32_t backward() const { return sage_attention_backward(&problem, &result, nullptr, &gradients); }
 
   private:
+    // As a layer starts: scores of a few units, whatever their number of terms (where one weight of a row takes all, only
+    // the rounding of gradients is left), and a bias small beside what it is added to.
+    double scale_of(int role) const {
+        if (role == kAttention) return 1 / sqrt(static_cast<double>(o.channels * (2 + o.edge_channels)));
+        return role == kBias ? 0.0625 : 1;
+    }
     void make_graph(Random& random) {
         indptr.allocate((o.targets + 1) * 8);
         indptr.ids()[0] = 0;
