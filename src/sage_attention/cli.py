@@ -15,6 +15,7 @@ from typing import IO, Callable
 
 from . import __version__, _arguments
 from .errors import ArgumentError, MissingDependencyError, SageAttentionError
+from .toolchain import commands as toolchain
 
 __all__ = ["main"]
 
@@ -126,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
     _add_run_options(demo)
     demo.set_defaults(run=_demo)
+    toolchain.add_commands(commands)
     return parser
 
 
