@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import locale
 import os
-from typing import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["LANGUAGES", "choose_language"]
 
