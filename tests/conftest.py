@@ -10,7 +10,7 @@ from sage_attention import Graph, _native
 HUB_DEGREE = 50_000
 
 
-@pytest.fixture(params=["scalar", "avx2"])
+@pytest.fixture(params=["scalar", "avx2", "neon"])
 def cpu_level(request):
     """Runs the test once per CPU level this machine has."""
     if request.param not in _native.available_cpu_levels():

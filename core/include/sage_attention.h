@@ -64,7 +64,7 @@ SAGE_ATTENTION_API int32_t sage_attention_abi_version(void);
 /* Why the calling thread's last failing call failed; never null. */
 SAGE_ATTENTION_API const char *sage_attention_last_error(void);
 
-/* The CPU level in use: "scalar" or "avx2". It is detected once; the environment variable SAGE_ATTENTION_CPU
+/* The CPU level in use: "scalar", "avx2" or "neon". It is detected once; the environment variable SAGE_ATTENTION_CPU
  * or sage_attention_set_cpu_level lowers it (for tests and measurements). */
 SAGE_ATTENTION_API const char *sage_attention_cpu_level(void);
 SAGE_ATTENTION_API int32_t sage_attention_set_cpu_level(const char *level);

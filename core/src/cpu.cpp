@@ -49,7 +49,7 @@ bool detect_avx2() {
 }
 #endif
 
-constexpr const char* kNames[kCpuLevelCount] = {"scalar", "avx2"};
+constexpr const char* kNames[kCpuLevelCount] = {"scalar", "avx2", "neon"};
 
 bool level_from_name(const char* name, CpuLevel* level) {
     for (int32_t i = 0; i < kCpuLevelCount; ++i) {
@@ -88,6 +88,12 @@ bool cpu_level_available(CpuLevel level) {
 #else
             return false;
 #endif
+        case CpuLevel::kNeon:
+#if defined(__aarch64__) || defined(_M_ARM64)
+            return true;  // part of the architecture
+#else
+            return false;
+#endif
     }
     return false;
 }
@@ -113,7 +119,7 @@ extern "C" int32_t sage_attention_set_cpu_level(const char* name) {
     CpuLevel level;
     if (!name) return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "level: expected a name, got null");
     if (!level_from_name(name, &level)) {
-        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "level: expected scalar or avx2, got '%s'", name);
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "level: expected scalar, avx2 or neon, got '%s'", name);
     }
     if (!cpu_level_available(level)) {
         return fail(SAGE_ATTENTION_UNSUPPORTED, "level: this machine cannot run '%s'", name);

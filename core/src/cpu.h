@@ -5,8 +5,8 @@
 
 namespace sage {
 
-enum class CpuLevel : int32_t { kScalar = 0, kAvx2 = 1 };
-constexpr int32_t kCpuLevelCount = 2;
+enum class CpuLevel : int32_t { kScalar = 0, kAvx2 = 1, kNeon = 2 };
+constexpr int32_t kCpuLevelCount = 3;
 
 const char* cpu_level_name(CpuLevel level);
 

@@ -9,6 +9,14 @@ namespace sage {
 // Sets dropout apart from sampling, whose hops are below 2^31, should both be given the same seed.
 constexpr uint32_t kDropoutDomain = 0x80000000u;
 
+// The counters of vectors as narrow as a WordPair.
+struct CounterPair {
+    using Words = WordPair;
+    static constexpr int kLanes = 2;
+    static SAGE_INLINE WordPair load(const uint32_t* p) { return word_pair(p[0], p[1]); }
+    static SAGE_INLINE WordPair all(uint32_t x) { return word_pair(x, x); }
+};
+
 // `value` or 0, without a branch: which one it is nobody can predict.
 SAGE_INLINE float value_if(bool condition, float value) {
     return bit_cast<float>(bit_cast<uint32_t>(value) & (0u - static_cast<uint32_t>(condition)));

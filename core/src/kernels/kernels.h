@@ -100,5 +100,6 @@ struct Kernels {
 // Indexed by element type (SAGE_ATTENTION_FLOAT32, SAGE_ATTENTION_FLOAT64).
 extern const Kernels kScalarKernels[2];
 extern const Kernels kAvx2Kernels[2];
+extern const Kernels kNeonKernels[2];
 
 }  // namespace sage

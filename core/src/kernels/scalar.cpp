@@ -5,13 +5,6 @@
 namespace sage {
 namespace {
 
-struct CounterPair {
-    using Words = WordPair;
-    static constexpr int kLanes = 2;
-    static SAGE_INLINE WordPair load(const uint32_t* p) { return word_pair(p[0], p[1]); }
-    static SAGE_INLINE WordPair all(uint32_t x) { return word_pair(x, x); }
-};
-
 template <class Element>
 struct One {
     using T = Element;
@@ -27,7 +20,7 @@ struct One {
     SAGE_INLINE void store_partial(T* p, int64_t) const { *p = x; }
     static SAGE_INLINE One fma(One a, One b, One c) { return {a.x * b.x + c.x}; }
     static SAGE_INLINE One fms(One a, One b, One c) { return {a.x * b.x - c.x}; }
-    static SAGE_INLINE One maximum(One a, One b) { return {a.x > b.x ? a.x : b.x}; }  // b where one is not a number
+    static SAGE_INLINE One maximum(One a, One b) { return {a.x > b.x ? a.x : b.x}; }  // not a number where b is none
     static SAGE_INLINE One if_positive(One z, One a, One b) { return z.x > 0 ? a : b; }
     static SAGE_INLINE One if_less(One z, One limit, One a, One b) { return z.x < limit.x ? a : b; }
     static SAGE_INLINE One reduce(const One* part) { return part[0]; }
