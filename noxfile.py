@@ -18,7 +18,7 @@ nox.options.reuse_venv = "yes"
 nox.options.error_on_external_run = True
 
 TORCH = "torch==2.13.0"
-CODE = ("src", "tests", "benchmarks", "noxfile.py", ".ci")
+CODE = ("src", "tests", "benchmarks", "deploy", "noxfile.py", ".ci")
 
 # Without torch, PyTorch Geometric and all else: only NumPy is there.
 MINIMAL = """
