@@ -102,6 +102,43 @@ def test_without_features(network, tmp_path, capsys):
     assert "trained without" in capsys.readouterr().err
 
 
+def test_hints_before_training(tmp_path, capsys):
+    """Ages beside shares, and ties written once: nothing wrong, and seldom what was meant."""
+    nodes = [f"会员{i}" for i in range(40)]
+    (tmp_path / "edges.csv").write_text(
+        "source,target\n" + "".join(f"{n},{nodes[0]}\n" for n in nodes[1:]), encoding="utf-8"
+    )
+    rows = "".join(f"{n},{i % 2},{20 + i}\n" for i, n in enumerate(nodes))
+    (tmp_path / "features.csv").write_text("id,share,age\n" + rows, encoding="utf-8")
+    labels = "".join(f"{n},{'ab'[i % 2]}\n" for i, n in enumerate(nodes))
+    (tmp_path / "labels.csv").write_text("id,label\n" + labels, encoding="utf-8")
+    words = ["train", *data_of(tmp_path, features="features.csv"), *QUICK, "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "40 nodes, 39 edges, 2 features, 2 classes; labelled nodes: 24 to train, 8 to validate, 8 to test" in shown
+    assert "hint: 39 nodes (98%) have no incoming edge" in shown
+    assert "hint: features are large (number 2 of 2 is 41 in root mean square)" in shown
+    report = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "add --undirected" in report
+    assert main([*words, "--undirected", "--normalize", "row"]) == 0
+    assert "hint:" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("command", "name", "suffix"), [("predict", "p.csv", ".parquet"), ("embed", "e.CSV", ".npy")])
+def test_results_are_not_named_as_what_they_are_not(network, tmp_path, capsys, command, name, suffix):
+    words = ["--model", str(tmp_path), "--edges", str(network / "edges.csv"), "--out", str(tmp_path / name)]
+    assert main([command, *words]) == 2
+    assert f"ends in {suffix}" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
+def test_what_is_missing_is_said_before_anything_is_read(network, capsys):
+    assert main(["train", "--edges", str(network / "edges.csv"), "--out", "unused"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "--labels: expected a file" in shown.err
+
+
 def test_relative_paths(network, tmp_path, monkeypatch):
     monkeypatch.chdir(network)
     out = os.path.relpath(tmp_path / "o", network)

@@ -26,41 +26,66 @@ _NOT_THE_OTHER = (
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
-    model.add_argument("--layers", type=_arguments.positive, default=2, help="attention layers (default: 2)")
-    model.add_argument("--hidden", type=_arguments.positive, default=8, help="channels per head (default: 8)")
-    model.add_argument("--heads", type=_arguments.positive, default=8, help="heads (default: 8)")
     model.add_argument(
-        "--output-heads", type=_arguments.positive, default=1, help="heads of the last layer (default: 1)"
+        "--layers", type=_arguments.positive, default=2, metavar="N", help="attention layers (default: 2)"
     )
-    model.add_argument("--normalize", choices=("none", "row"), default="none", help="divide feature rows by their sum")
+    model.add_argument(
+        "--hidden", type=_arguments.positive, default=8, metavar="N", help="channels per head (default: 8)"
+    )
+    model.add_argument(
+        "--heads", type=_arguments.positive, default=8, metavar="N", help="attention heads of a layer (default: 8)"
+    )
+    model.add_argument(
+        "--output-heads", type=_arguments.positive, default=1, metavar="N", help="heads of the last layer (default: 1)"
+    )
+    model.add_argument(
+        "--normalize", choices=("none", "row"), default="none",
+        help="row: divide each row of the features by its sum (default: none)",
+    )  # fmt: skip
     training = parser.add_argument_group("training")
-    training.add_argument("--epochs", type=_arguments.positive, default=100, help="most epochs (default: 100)")
     training.add_argument(
-        "--patience", type=_arguments.positive, default=20, help="epochs without progress (default: 20)"
+        "--epochs", type=_arguments.positive, default=100, metavar="N", help="most epochs (default: 100)"
     )
-    training.add_argument("--batch-size", type=_arguments.positive, default=2048, help="nodes per step (default: 2048)")
+    training.add_argument(
+        "--patience", type=_arguments.positive, default=20, metavar="N",
+        help="stop after N epochs in which neither accuracy nor loss on the validation nodes was as good as the best "
+        "before (default: 20)",
+    )  # fmt: skip
+    training.add_argument(
+        "--batch-size", type=_arguments.positive, default=2048, metavar="N", help="nodes per step (default: 2048)"
+    )
     training.add_argument(
         "--fan-outs", type=_arguments.fan_outs, default=None, metavar="N,N",
-        help="neighbours sampled per node and layer, -1 all (default: 10 for each)",
+        help="neighbours sampled per node, one number per layer; -1 is all (default: 10 for each)",
     )  # fmt: skip
-    training.add_argument("--learning-rate", type=_arguments.rate, default=0.01, help="of Adam (default: 0.01)")
-    training.add_argument("--weight-decay", type=_arguments.rate, default=2e-4, help="of Adam (default: 0.0002)")
-    training.add_argument("--dropout", type=_arguments.chance, default=0.5, help="of the layers' inputs (default: 0.5)")
     training.add_argument(
-        "--attention-dropout", type=_arguments.chance, default=0.0, help="of the weights (default: 0)"
+        "--learning-rate", type=_arguments.rate, default=0.01, metavar="X", help="of Adam (default: 0.01)"
     )
+    training.add_argument(
+        "--weight-decay", type=_arguments.rate, default=2e-4, metavar="X", help="of Adam (default: 0.0002)"
+    )
+    training.add_argument(
+        "--dropout", type=_arguments.chance, default=0.5, metavar="X", help="of the layers' inputs (default: 0.5)"
+    )
+    training.add_argument(
+        "--attention-dropout", type=_arguments.chance, default=0.0, metavar="X",
+        help="of the attention weights (default: 0)",
+    )  # fmt: skip
     _add_run_options(training)
 
 
 def _add_run_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    group.add_argument("--seed", type=_arguments.seed, default=0, help="everything random starts from it (default: 0)")
+    group.add_argument(
+        "--seed", type=_arguments.seed, default=0, metavar="N", help="everything random starts from it (default: 0)"
+    )
     _add_threads(group)
 
 
 def _add_threads(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     group.add_argument(
-        "--threads", type=_arguments.positive, default=None, help="default: one per core; never changes results"
-    )
+        "--threads", type=_arguments.positive, default=None, metavar="N",
+        help="default: one per core; never changes results",
+    )  # fmt: skip
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -74,16 +99,22 @@ def _parser() -> argparse.ArgumentParser:
         help="train a node classifier on your graph",
         description="Trains a graph attention network on sampled neighbours and writes the model, predictions, "
         "embeddings, metrics and a report.",
+        epilog="Columns are known by their names, or by their order where there is no header.",
     )
     data = train.add_argument_group("data")
-    data.add_argument("--edges", help="CSV, TSV, Parquet, NPY or NPZ: source, target")
-    data.add_argument("--features", help="CSV, Parquet, NPY, SciPy NPZ, or JSON of id -> active indices")
-    data.add_argument("--labels", help="CSV, Parquet or NPY: node, label[, split]")
+    data.add_argument("--edges", metavar="FILE", help="CSV, TSV, Parquet, NPY or NPZ: source, target")
+    data.add_argument(
+        "--features", metavar="FILE",
+        help="CSV, TSV or Parquet: node, then numbers; NPY or SciPy NPZ: a row per node; or JSON of id -> active "
+        "indices (default: the model sees each node's number of neighbours)",
+    )  # fmt: skip
+    data.add_argument("--labels", metavar="FILE", help="CSV, TSV, Parquet or NPY: node, label[, split]")
     data.add_argument("--data", metavar="NPZ", help="one NPZ with edge_index, x (or x_indptr ...), y, train_idx ...")
     data.add_argument("--undirected", action="store_true", help="take every edge in both directions")
     data.add_argument(
         "--split", type=_arguments.split, default=(0.6, 0.2, 0.2), metavar="A,B,C",
-        help="fractions for training, validation and test, by --seed (default: 0.6,0.2,0.2)",
+        help="fractions of the labelled nodes for training, validation and test, drawn by --seed "
+        "(default: 0.6,0.2,0.2)",
     )  # fmt: skip
     train.add_argument(
         "--out", type=_arguments.path, required=True, metavar="FOLDER", help="where everything is written"
@@ -98,22 +129,24 @@ def _parser() -> argparse.ArgumentParser:
     ):
         apply = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ". Needs no torch.")
         apply.add_argument("--model", required=True, metavar="FOLDER", help="output folder of sage-attention train")
-        apply.add_argument("--edges", required=True, help="as for train")
-        apply.add_argument("--features", help="as for train")
+        apply.add_argument("--edges", required=True, metavar="FILE", help="as for train")
+        apply.add_argument("--features", metavar="FILE", help="as for train")
         apply.add_argument(
             "--undirected", action=argparse.BooleanOptionalAction, default=None, help="default: as in training"
         )
         apply.add_argument(
             "--out", type=_arguments.path, required=True, metavar="FILE",
-            help="Parquet" if name == "predict" else "NPY; the ids of its rows go to <name>.ids.npy",
+            help="Parquet: node, predicted, probability"
+            if name == "predict"
+            else "NPY; the ids of its rows go to <name>.ids.npy",
         )  # fmt: skip
         _add_threads(apply)
         apply.set_defaults(run=run)
 
     demo = commands.add_parser(
         "demo",
-        help="train on a generated social network, in under two minutes",
-        description="Generates a social network of 50,000 members, learns to recover their communities, and writes "
+        help="train on a generated social network, in a minute or two",
+        description="Generates a social network, learns to recover their communities, and writes "
         "everything that train writes.",
     )
     demo.add_argument(
@@ -123,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="default: sage-attention-demo",
     )
-    demo.add_argument("--members", type=_arguments.positive, default=50_000, help="default: 50000")
+    demo.add_argument("--members", type=_arguments.positive, default=50_000, metavar="N", help="default: 50000")
     demo.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
     _add_run_options(demo)
     demo.set_defaults(run=_demo)
@@ -151,29 +184,41 @@ def _need_torch() -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    _need_torch()
-    from .recipes.dataset import load_dataset, load_npz_dataset
-
     files = [f for f in (arguments.data, arguments.edges, arguments.features, arguments.labels) if f is not None]
     if arguments.data is not None:
         if len(files) > 1:
             raise ArgumentError("--data", "no --edges, --features or --labels beside it", "both")
-        data = load_npz_dataset(
-            arguments.data, undirected=arguments.undirected, split=arguments.split, seed=arguments.seed
-        )
     else:
         for name in ("edges", "labels"):
             if getattr(arguments, name) is None:
                 raise ArgumentError(f"--{name}", "a file", "nothing", "see sage-attention train --help")
+    if not arguments.quiet:
+        _say("reading " + ", ".join(files))  # before the seconds that loading torch takes
+    _need_torch()
+    from .recipes.dataset import load_dataset, load_npz_dataset
+
+    if arguments.data is not None:
+        data = load_npz_dataset(
+            arguments.data, undirected=arguments.undirected, split=arguments.split, seed=arguments.seed
+        )
+    else:
         data = load_dataset(
             arguments.edges, arguments.features, arguments.labels,
             undirected=arguments.undirected, split=arguments.split, seed=arguments.seed,
         )  # fmt: skip
+    if not arguments.quiet:
+        _say(data.summary())
+    hints = data.hints(undirected=arguments.undirected, normalized=arguments.normalize != "none")
+    if not arguments.quiet:
+        for hint in hints:
+            _say("hint: " + hint)
     sizes = {file: Path(file).stat().st_size for file in files}
-    return _run_training(arguments, data, Path(files[0]).stem, sizes)
+    return _run_training(arguments, data, Path(files[0]).stem, sizes, hints)
 
 
-def _run_training(arguments: argparse.Namespace, data: object, title: str, sizes: dict[str, int]) -> int:
+def _run_training(
+    arguments: argparse.Namespace, data: object, title: str, sizes: dict[str, int], notes: tuple[str, ...] = ()
+) -> int:
     from .inference import ModelConfig
     from .recipes.node import train_node_classifier
     from .recipes.trainer import TrainingOptions
@@ -204,7 +249,8 @@ def _run_training(arguments: argparse.Namespace, data: object, title: str, sizes
     )
     result = train_node_classifier(
         data, arguments.out, config, options,  # type: ignore[arg-type]
-        title=title, command=arguments.typed, data_files=sizes, resume=arguments.resume, quiet=arguments.quiet,
+        title=title, command=arguments.typed, data_files=sizes, notes=notes, resume=arguments.resume,
+        quiet=arguments.quiet,
     )  # fmt: skip
     if not arguments.quiet:
         _tell(result.folder, result.metrics)

