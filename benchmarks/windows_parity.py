@@ -61,7 +61,7 @@ def problems() -> dict[str, Callable[[int], Any]]:
             return rng.standard_normal(shape, dtype=np.float32)
 
         table = draw(num_nodes, HEADS, CHANNELS)
-        logits = draw(num_nodes, heads), draw(num_nodes, heads)
+        logits = draw(num_nodes, HEADS), draw(num_nodes, HEADS)
         queries, keys = draw(num_nodes, HEADS, CHANNELS), draw(num_nodes, HEADS, CHANNELS)
         grad = draw(num_nodes, HEADS, CHANNELS)
         inputs = {
