@@ -14,6 +14,7 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_u
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._paths import system_path
 from .errors import ArgumentError, NativeError
 
 if TYPE_CHECKING:
@@ -226,14 +227,14 @@ def _path() -> Path:
 
 def _load() -> ctypes.CDLL:
     path = _path()
-    if not path.is_file():
+    if not system_path(path).is_file():
         raise NativeError(
             f"native library: expected {path}, got no such file; reinstall sage-graph-attention "
             "from a wheel for this platform, or set SAGE_ATTENTION_LIBRARY"
         )
     try:
         # An absolute path: the loader then looks nowhere else, and no search path is touched.
-        loaded = ctypes.CDLL(str(path))
+        loaded = ctypes.CDLL(str(system_path(path)))
     except OSError as error:
         raise NativeError(
             f"native library: {path} cannot be loaded: {error}; is the wheel the one for this platform?"

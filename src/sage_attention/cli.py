@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import IO, Callable
+from typing import IO, Any, Callable
 
 from . import __version__, _arguments
+from ._paths import shown_path, system_path
 from .errors import ArgumentError, MissingDependencyError, SageAttentionError
 from .toolchain import commands as toolchain
 
@@ -22,6 +23,17 @@ __all__ = ["main"]
 _NOT_THE_OTHER = (
     "Attention over sampled neighbours of large graphs. (Not sageattention, the quantised attention kernels.)"
 )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints its help and its errors on any console."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        from .recipes.console import SafeStream
+
+        out = SafeStream(sys.stderr if file is None else file)
+        out.write(message or "")
+        out.flush()
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -89,8 +101,15 @@ def _add_threads(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> No
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
+def _add_encoding(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+    group.add_argument(
+        "--encoding", metavar="NAME",
+        help="of text files, as gbk or cp1252 (default: UTF-8; a byte order mark tells UTF-16)",
+    )  # fmt: skip
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sage-attention", description=_NOT_THE_OTHER)
+    parser = _Parser(prog="sage-attention", description=_NOT_THE_OTHER)
     parser.add_argument("--version", action="version", version=f"sage-attention {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
@@ -110,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     data.add_argument("--labels", metavar="FILE", help="CSV, TSV, Parquet or NPY: node, label[, split]")
     data.add_argument("--data", metavar="NPZ", help="one NPZ with edge_index, x (or x_indptr ...), y, train_idx ...")
+    _add_encoding(data)
     data.add_argument("--undirected", action="store_true", help="take every edge in both directions")
     data.add_argument(
         "--split", type=_arguments.split, default=(0.6, 0.2, 0.2), metavar="A,B,C",
@@ -131,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         apply.add_argument("--model", required=True, metavar="FOLDER", help="output folder of sage-attention train")
         apply.add_argument("--edges", required=True, metavar="FILE", help="as for train")
         apply.add_argument("--features", metavar="FILE", help="as for train")
+        _add_encoding(apply)
         apply.add_argument(
             "--undirected", action=argparse.BooleanOptionalAction, default=None, help="default: as in training"
         )
@@ -204,7 +225,7 @@ def _train(arguments: argparse.Namespace) -> int:
     else:
         data = load_dataset(
             arguments.edges, arguments.features, arguments.labels,
-            undirected=arguments.undirected, split=arguments.split, seed=arguments.seed,
+            undirected=arguments.undirected, split=arguments.split, seed=arguments.seed, encoding=arguments.encoding,
         )  # fmt: skip
     if not arguments.quiet:
         _say(data.summary())
@@ -212,7 +233,7 @@ def _train(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         for hint in hints:
             _say("hint: " + hint)
-    sizes = {file: Path(file).stat().st_size for file in files}
+    sizes = {file: system_path(file).stat().st_size for file in files}
     return _run_training(arguments, data, Path(files[0]).stem, sizes, hints)
 
 
@@ -261,7 +282,7 @@ def _tell(folder: Path, metrics: dict[str, object]) -> None:
     accuracy = metrics["test_accuracy"]
     if isinstance(accuracy, float):
         _say(f"test accuracy {accuracy:.4f}")
-    _say(f"report: {folder / 'report.html'}")
+    _say(f"report: {shown_path(folder / 'report.html')}")
 
 
 def _say(text: str, stream: IO[str] | None = None) -> None:
@@ -284,7 +305,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     network = social_network(arguments.members, seed=arguments.seed)
     train, val, test = stratified_split(network.labels, (0.6, 0.2, 0.2), arguments.seed)
     data = NodeDataset(
-        np.arange(len(network.labels)), network.edge_index, network.features, network.labels,
+        np.arange(len(network.labels), dtype=np.int64), network.edge_index, network.features, network.labels,
         list(network.class_names), train, val, test,
     )  # fmt: skip
     if not arguments.quiet:
@@ -302,7 +323,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _apply(arguments: argparse.Namespace, function: Callable[..., int]) -> int:
     count = function(
         arguments.model, arguments.edges, arguments.features, arguments.out,
-        undirected=arguments.undirected, num_threads=arguments.threads or 0,
+        undirected=arguments.undirected, num_threads=arguments.threads or 0, encoding=arguments.encoding,
     )  # fmt: skip
     if not arguments.quiet:
         _say(f"{count:,} nodes: {arguments.out}")

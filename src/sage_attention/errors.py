@@ -5,16 +5,41 @@ Every message names the argument or the file, what was expected, what came, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ArgumentError", "DataError", "MissingDependencyError", "NativeError", "SageAttentionError"]
+__all__ = ["ArgumentError", "DataError", "MissingDependencyError", "NativeError", "SageAttentionError", "shown_path"]
+
+
+def shown_path(path: str | Path) -> str:
+    r"""A path as its user would write it: without the ``\\?\`` that long ones on Windows are opened with.
+
+    Example:
+        >>> print(shown_path(r"\\?\C:\runs"), shown_path(r"\\?\UNC\server\share"))
+        C:\runs \\server\share
+    """
+    text = str(path)
+    if text.startswith("\\\\?\\UNC\\"):
+        return "\\\\" + text[8:]
+    return text.removeprefix("\\\\?\\")
+
+
+def _made_again(kind: type[SageAttentionError], arguments: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    """An error that was pickled, in a worker process of a data loader for instance."""
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(state)
+    return error
 
 
 class SageAttentionError(Exception):
     """Root of all errors this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default the message would be passed for the first argument, and a process pool would break over it.
+        return _made_again, (type(self), self.args, self.__dict__)
 
 
 class ArgumentError(SageAttentionError, ValueError):
@@ -69,7 +94,7 @@ class DataError(SageAttentionError, ValueError):
         column: str | int | None = None,
         hint: str = "",
     ) -> None:
-        self.path = None if path is None else str(path)
+        self.path = None if path is None else shown_path(path)
         self.expected = expected
         self.got = str(got)
         self.row = row

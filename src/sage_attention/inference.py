@@ -9,17 +9,19 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
 from ._native import default_num_threads
+from ._paths import system_path
 from .attention import aggregate, gat_attention
 from .errors import ArgumentError, DataError, MissingDependencyError
 from .graph import Graph
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
@@ -333,7 +335,7 @@ def load_model(folder: str | Path) -> NodeClassifier:
         Traceback (most recent call last):
         sage_attention.errors.DataError: no such folder: expected the output folder of a training run, ...
     """
-    folder = Path(folder)
+    folder = system_path(folder)
     config_path, model_path = folder / CONFIG_FILE, folder / MODEL_FILE
     for path in (config_path, model_path):
         if not path.is_file():
@@ -344,7 +346,7 @@ def load_model(folder: str | Path) -> NodeClassifier:
         raise MissingDependencyError("safetensors", "loading a model", "apply") from error
     hint = "train it anew, or copy the folder again"
     try:
-        config = ModelConfig.from_json(config_path, config_path.read_text(encoding="utf-8"))
+        config = ModelConfig.from_json(config_path, config_path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(config_path, "a readable file", error, hint=hint) from error
     try:

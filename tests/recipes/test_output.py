@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sage_attention.errors import ArgumentError, DataError, SageAttentionError
-from sage_attention.recipes import output
+from sage_attention.recipes import output, system_errors
 
 FOLDERS = ["plain", "with space", "图 神经网络", "ünïcode"]
 
@@ -83,41 +83,11 @@ def test_windows_error_numbers_are_understood(tmp_path):
     class WindowsError(OSError):
         winerror = 0
 
-    for number, word in ((112, "no space left"), (39, "no space left"), (32, "open in another program")):
+    cases = {112: "no space left", 39: "no space left", 32: "open in another program", 206: "too long", 395: "OneDrive"}
+    for number, word in cases.items():
         error = WindowsError(errno.EINVAL, "whatever")
         error.winerror = number
-        assert word in str(output._write_error(tmp_path, error))
-
-
-def test_a_rename_refused_for_a_moment_is_tried_again(tmp_path, monkeypatch):
-    real, refused = os.replace, []
-
-    def busy(source, target):
-        if len(refused) < 3:
-            refused.append(source)
-            raise PermissionError(errno.EACCES, "scanned")
-        real(source, target)
-
-    monkeypatch.setattr(output.os, "replace", busy)
-    monkeypatch.setattr(output.time, "sleep", lambda _: None)
-    output.write_json(tmp_path / "a.json", [1])
-    assert len(refused) == 3
-    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == [1]
-
-
-def test_a_rename_refused_for_good_ends(tmp_path, monkeypatch):
-    calls = []
-
-    def refuse(*_):
-        calls.append(1)
-        raise PermissionError(errno.EACCES, "no")
-
-    monkeypatch.setattr(output.os, "replace", refuse)
-    monkeypatch.setattr(output.time, "sleep", lambda _: None)
-    with pytest.raises(SageAttentionError, match="permission denied"):
-        output.write_json(tmp_path / "a.json", [1])
-    assert 2 <= len(calls) <= 10
-    assert names(tmp_path) == []
+        assert word in str(system_errors.write_error(tmp_path, error))
 
 
 @pytest.mark.parametrize("writer", ["npy", "parquet", "safetensors", "json"])
@@ -157,7 +127,7 @@ except SageAttentionError as error:
 
 def test_devices_and_folders_are_never_replaced(tmp_path):
     if Path(os.devnull).exists():
-        with pytest.raises(SageAttentionError, match="not a file"):
+        with pytest.raises(SageAttentionError, match=r"not a file|names a device"):
             output.write_json(os.devnull, 1)
     (tmp_path / "folder").mkdir()
     with pytest.raises(SageAttentionError, match="not a file"):
@@ -176,6 +146,8 @@ def test_links_are_followed(tmp_path):
         link.symlink_to(real)
     except OSError:
         pytest.skip("no links here")
+    if not link.is_symlink():
+        pytest.skip("links are made here, but they are none")
     output.write_json(link, 5)
     assert link.is_symlink()
     assert json.loads(real.read_text()) == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sage_attention._paths import check_name, system_path
 from sage_attention.errors import DataError
 from sage_attention.inference import load_model
 from sage_attention.recipes import output
@@ -20,7 +21,7 @@ __all__ = ["embed", "predict"]
 
 
 def _load(
-    folder: str, edges: str, features: str | None, undirected: bool | None
+    folder: str, edges: str, features: str | None, undirected: bool | None, encoding: str | None
 ) -> tuple[NodeClassifier, NodeDataset, Graph]:
     from sage_attention.graph import Graph
 
@@ -33,12 +34,13 @@ def _load(
         if features is None:
             raise DataError(None, "--features, as the model was trained with them", "none")
         width = config.num_features if Path(features).suffix.lower() == ".json" else None
-        table = read_features(features, num_features=width)
+        table = read_features(features, num_features=width, encoding=encoding)
         if table.values.shape[1] != config.num_features:
             raise DataError(
                 features, f"{config.num_features} features, as the model was trained with", table.values.shape[1]
             )
-    data = load_dataset(edges, table, undirected=config.undirected if undirected is None else undirected)
+    both_ways = config.undirected if undirected is None else undirected
+    data = load_dataset(edges, table, undirected=both_ways, encoding=encoding)
     kept = data.edge_index[0] != data.edge_index[1]
     return model, data, Graph.from_edge_index(data.edge_index[:, kept], data.num_nodes)
 
@@ -46,18 +48,41 @@ def _load(
 _OTHER_KINDS = {".csv", ".tsv", ".txt", ".json", ".npz", ".npy", ".parquet"}
 
 
-def _output_file(out: str, suffix: str) -> Path:
-    """Makes sure that a file can be written there, and is not named as what it is not, before the work is done."""
+def _output_file(out: str, suffix: str, inputs: tuple[str | None, ...]) -> Path:
+    """Makes sure, before the work is done, that a file can be written there.
+
+    It must not be named as what it is not, and be none of those that are read.
+    """
+    check_name(out)
     path = Path(out)
     if path.suffix.lower() in _OTHER_KINDS - {suffix}:
         raise DataError(out, f"a file name that ends in {suffix}, which is what is written", path.suffix)
     if path.is_dir() or not path.name:
         raise DataError(out, "a file to write", "a folder", hint="name a file in it")
-    return output.prepare_output_folder(path.parent) / path.name
+    path = system_path(output.prepare_output_folder(path.parent) / path.name)
+    for given in inputs:
+        if given is not None and _is_same_file(path, given):
+            raise DataError(out, "another file than those that are read", given, hint="choose another name")
+    return path
+
+
+def _is_same_file(path: Path, other: str) -> bool:
+    """Whether both names, which may differ in case on Windows, lead to one file that exists."""
+    try:
+        return path.samefile(system_path(other))
+    except (OSError, ValueError):  # what is not there is complained of when it is read
+        return False
 
 
 def predict(
-    folder: str, edges: str, features: str | None, out: str, *, undirected: bool | None = None, num_threads: int = 0
+    folder: str,
+    edges: str,
+    features: str | None,
+    out: str,
+    *,
+    undirected: bool | None = None,
+    num_threads: int = 0,
+    encoding: str | None = None,
 ) -> int:
     """Writes class and probability of every node as Parquet.
 
@@ -68,6 +93,7 @@ def predict(
         out: The file to write.
         undirected: Take edges in both directions; None as in training.
         num_threads: 0 is one per core.
+        encoding: Of text files without a byte order mark; None for UTF-8.
 
     Returns:
         Number of nodes.
@@ -76,23 +102,30 @@ def predict(
         DataError: A file is wrong or does not fit the model, or `out` is named as another kind of file.
         SageAttentionError: `out` cannot be written.
     """
-    path = _output_file(out, ".parquet")
-    model, data, graph = _load(folder, edges, features, undirected)
+    path = _output_file(out, ".parquet", (edges, features))
+    model, data, graph = _load(folder, edges, features, undirected, encoding)
     probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
     output.write_predictions_parquet(path, data.node_ids, model.config.class_names, probabilities)
     return data.num_nodes
 
 
 def embed(
-    folder: str, edges: str, features: str | None, out: str, *, undirected: bool | None = None, num_threads: int = 0
+    folder: str,
+    edges: str,
+    features: str | None,
+    out: str,
+    *,
+    undirected: bool | None = None,
+    num_threads: int = 0,
+    encoding: str | None = None,
 ) -> int:
     """Writes the embeddings of all nodes, float32 [N, H*C], in the order of sorted node ids.
 
     Arguments, result and errors are those of ``predict``; `out` is an NPY file, and the ids of its rows are written
     beside it as ``<name>.ids.npy``.
     """
-    path = _output_file(out, ".npy")
-    model, data, graph = _load(folder, edges, features, undirected)
+    path = _output_file(out, ".npy", (edges, features))
+    model, data, graph = _load(folder, edges, features, undirected, encoding)
     embeddings = model.embed(graph, data.features, num_threads=num_threads)
     with output.all_or_nothing(path.parent, mark=path.name) as beside:
         output.write_npy(beside / f"{path.stem}.ids.npy", data.node_ids)

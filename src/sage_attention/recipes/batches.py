@@ -7,7 +7,7 @@ Batch b of epoch e holds the b-th piece of the training nodes in the order (seed
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "BatchSource", "SparseRows", "batch_seed"]
 
 _AHEAD = 2  # batches in memory beside the one in use
+_SECONDS_TO_CTRL_C = 0.25
 
 
 def batch_seed(seed: int, epoch: int, batch: int) -> int:
@@ -69,17 +70,24 @@ class Batch:
 
 def _block(sample: SampledSubgraph, num_targets: int, num_sources: int) -> Csc:
     """In-edges of the first nodes of a sample, each node's self loop last."""
-    indptr = sample.indptr[: num_targets + 1] + np.arange(num_targets + 1)
+    indptr = sample.indptr[: num_targets + 1] + np.arange(num_targets + 1, dtype=np.int64)
     loops = indptr[1:] - 1
     indices = np.empty(indptr[-1], np.int32)
-    sampled = np.ones(len(indices), bool)
+    sampled = np.ones(len(indices), np.bool_)
     sampled[loops] = False
     indices[loops] = np.arange(num_targets, dtype=np.int32)
     indices[sampled] = sample.sources[: sample.indptr[num_targets]]
     graph = Graph.from_trusted(indptr, indices, num_sources)
     by_source = graph.transposed
-    arrays = (indptr, indices, np.arange(len(indices)), *(array.copy() for array in by_source))
+    arrays = (indptr, indices, np.arange(len(indices), dtype=np.int64), *(array.copy() for array in by_source))
     return Csc(*(torch.from_numpy(array) for array in arrays))
+
+
+def _result(future: Future[Batch]) -> Batch:
+    """Waits for a batch in short turns: on Windows nothing, not even Ctrl-C, ends the wait for a lock."""
+    while not wait([future], timeout=_SECONDS_TO_CTRL_C).done:
+        pass
+    return future.result()
 
 
 class BatchSource:
@@ -125,7 +133,7 @@ class BatchSource:
         seeds = order[number * self.batch_size : (number + 1) * self.batch_size]
         seed = batch_seed(self.seed, epoch, number)
         sample = sample_neighbours(self.graph, seeds, self.fan_outs, seed=seed, num_threads=1)
-        ends = np.cumsum(sample.num_sampled_nodes)
+        ends = np.cumsum(sample.num_sampled_nodes, dtype=np.int64)
         blocks = [_block(sample, int(ends[k - 1]), int(ends[k])) for k in range(len(self.fan_outs), 0, -1)]
         rows = self.features[sample.nodes]
         features: Tensor | SparseRows
@@ -148,7 +156,7 @@ class BatchSource:
             waiting = deque(pool.submit(self.batch, order, epoch, n) for n in range(min(_AHEAD, len(self))))
             try:
                 for number in range(len(self)):
-                    batch = waiting.popleft().result()
+                    batch = _result(waiting.popleft())
                     if number + _AHEAD < len(self):
                         waiting.append(pool.submit(self.batch, order, epoch, number + _AHEAD))
                     yield batch

@@ -35,6 +35,7 @@ def load_dataset(
     undirected: bool = False,
     split: Sequence[float] = (0.6, 0.2, 0.2),
     seed: int = 0,
+    encoding: str | None = None,
 ) -> NodeDataset:
     r"""Load a graph with features and labels.
 
@@ -51,6 +52,7 @@ def load_dataset(
             source and target. Otherwise edges stay as they are: in order, with duplicates.
         split: Fractions for train, val and test; together 1. Not used if the labels bring a split.
         seed: Chooses the split.
+        encoding: Of text files without a byte order mark; None for UTF-8.
 
     Returns:
         The data set.
@@ -58,7 +60,7 @@ def load_dataset(
     Raises:
         DataError: A file is wrong, or the files do not fit together: text ids here and integers there, an
             edge or a label of a node without features, a class with a single node, nothing to train on.
-        ArgumentError: `seed` is not an integer from 0 to 2**64 - 1.
+        ArgumentError: `seed` is not an integer from 0 to 2**64 - 1, or no encoding has that name.
         MissingDependencyError: A format needs PyArrow or SciPy and it is not installed.
 
     Example:
@@ -72,13 +74,13 @@ def load_dataset(
     # The cheap checks first: nobody should wait for ten million edges to learn of a wrong fraction.
     fractions, seed = check_fractions(split), check_seed(seed)
     if labels is not None and not isinstance(labels, LabelTable):
-        labels = read_labels(labels)
+        labels = read_labels(labels, encoding=encoding)
     if labels is not None:
         check_classes(labels.path, labels.class_names, labels.label_column)
     if features is not None and not isinstance(features, FeatureTable):
-        features = read_features(features)
+        features = read_features(features, encoding=encoding)
     if not isinstance(edges, EdgeTable):
-        edges = read_edges(edges)
+        edges = read_edges(edges, encoding=encoding)
     return _joined(edges, features, labels, undirected, fractions, seed)
 
 
@@ -134,10 +136,10 @@ def _known(nodes: NDArray[Any], ids: IdColumn, what: str, home: Path) -> NDArray
 
 def _reordered(values: Any, at: NDArray[np.int64]) -> Any:
     """Move row k of the features to position `at[k]`."""
-    if bool((at == np.arange(at.size)).all()):
+    if bool((at == np.arange(at.size, dtype=np.int64)).all()):
         return values
     order = np.empty_like(at)
-    order[at] = np.arange(at.size)
+    order[at] = np.arange(at.size, dtype=np.int64)
     return values[order]
 
 

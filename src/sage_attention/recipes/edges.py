@@ -88,6 +88,7 @@ def read_edges(
     columns: Sequence[str | int] = (),
     delimiter: str | None = None,
     header: bool | None = None,
+    encoding: str | None = None,
 ) -> EdgeTable:
     r"""Read a list of edges.
 
@@ -110,13 +111,14 @@ def read_edges(
         columns: Further columns to read, by name or 1-based number (tables only).
         delimiter: What separates the cells of a text file; None to find out.
         header: Whether the first row of a text file is a header; None to find out.
+        encoding: Of a text file without a byte order mark; None for UTF-8.
 
     Returns:
         The edges: ids int64 if all are integers, else text.
 
     Raises:
         DataError: The file is missing or damaged, has no edges or no such column, or a row is wrong.
-        ArgumentError: `delimiter` is not one character.
+        ArgumentError: `delimiter` is not one character, or no encoding has that name.
         MissingDependencyError: The format needs PyArrow or SciPy and it is not installed.
 
     Example:
@@ -129,7 +131,9 @@ def read_edges(
     """
     kind = file_kind(path, ("text", "parquet", "npy", "npz"))
     if kind in ("text", "parquet"):
-        return _from_table(open_table(path, delimiter=delimiter, header=header), source, target, columns)
+        return _from_table(
+            open_table(path, delimiter=delimiter, header=header, encoding=encoding), source, target, columns
+        )
     file = check_file(path)
     for column in (source, target, *columns):
         if column is not None:

@@ -64,6 +64,7 @@ def read_features(
     num_features: int | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
+    encoding: str | None = None,
 ) -> FeatureTable:
     """Read node features.
 
@@ -86,13 +87,14 @@ def read_features(
             index and one). Give it when a model that exists is to be applied.
         delimiter: What separates the cells of a text file; None to find out.
         header: Whether the first row of a text file is a header; None to find out.
+        encoding: Of a text file without a byte order mark; None for UTF-8.
 
     Returns:
         The features, all finite, each node once.
 
     Raises:
         DataError: The file is missing or damaged, a cell is not a finite number, an id comes twice.
-        ArgumentError: `delimiter` is not one character.
+        ArgumentError: `delimiter` is not one character, or no encoding has that name.
         MissingDependencyError: The format needs PyArrow or SciPy and it is not installed.
 
     Example:
@@ -105,7 +107,7 @@ def read_features(
     """
     kind = file_kind(path, _KINDS)
     if kind in ("text", "parquet"):
-        table = _from_table(open_table(path, delimiter=delimiter, header=header), id_column)
+        table = _from_table(open_table(path, delimiter=delimiter, header=header, encoding=encoding), id_column)
     else:
         file = check_file(path)
         if not isinstance(id_column, bool):
@@ -115,7 +117,7 @@ def read_features(
         elif kind == "npz":
             table = _from_npz(file)
         else:
-            table = _from_json(file, num_features)
+            table = _from_json(file, num_features, encoding)
     if table.id_column is not None:
         table.id_column.check_unique("each node once")
     if num_features is not None and table.values.shape[1] != num_features:
@@ -279,8 +281,8 @@ def _from_npz(path: Path) -> FeatureTable:
     return FeatureTable(path, sparse_float32(path, sparse_from_npz(path, arrays)))
 
 
-def _from_json(path: Path, num_features: int | None) -> FeatureTable:
+def _from_json(path: Path, num_features: int | None, encoding: str | None) -> FeatureTable:
     from sage_attention.recipes.features_json import read_active_features
 
-    ids, matrix = read_active_features(path, num_features)
+    ids, matrix = read_active_features(path, num_features, encoding)
     return FeatureTable(path, matrix, ids)

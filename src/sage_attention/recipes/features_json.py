@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from sage_attention.errors import DataError
+from sage_attention.recipes.encodings import check_encoding, check_utf8, decoded
 from sage_attention.recipes.ids import IdColumn, ids_from_arrow
 from sage_attention.recipes.tables import import_pyarrow, import_sparse, quoted, read_bytes
-from sage_attention.recipes.tables_text import check_utf8, decoded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,12 +37,15 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_active_features(path: Path, num_features: int | None = None) -> tuple[IdColumn, Any]:
+def read_active_features(
+    path: Path, num_features: int | None = None, encoding: str | None = None
+) -> tuple[IdColumn, Any]:
     """Read a JSON object of active features.
 
     Args:
         path: A file that exists: ``{"id": [indices], ...}``; an index may come twice and counts once.
         num_features: The width of the matrix; None for the largest index and one.
+        encoding: Of a file without a byte order mark; None for UTF-8.
 
     Returns:
         The ids in the file's order, and a float32 `scipy.sparse.csr_array` [N, F] of ones, int32 indices.
@@ -50,8 +53,10 @@ def read_active_features(path: Path, num_features: int | None = None) -> tuple[I
     Raises:
         DataError: Broken JSON (with row and column), another shape, a repeated key, an index that is not an
             integer from 0 on.
+        ArgumentError: No encoding has that name.
     """
-    data = decoded(path, read_bytes(path))
+    encoding = check_encoding(encoding)
+    data = decoded(path, read_bytes(path), encoding)
     check_utf8(path, data)
     text = data.decode()
     nodes = _parsed(path, text)
@@ -80,7 +85,7 @@ def read_active_features(path: Path, num_features: int | None = None) -> tuple[I
     )
     matrix.sum_duplicates()
     matrix.data.fill(1)
-    return _ids(path, list(nodes)), matrix
+    return _ids(path, list(nodes), encoding), matrix
 
 
 def _parsed(path: Path, text: str) -> Any:
@@ -101,8 +106,8 @@ def _parsed(path: Path, text: str) -> Any:
         raise DataError(path, _SHAPE, f"JSON that cannot be read ({error})") from None
 
 
-def _ids(path: Path, keys: list[str]) -> IdColumn:
-    place = IdColumn(np.empty(0, np.int64), path, None, _Lines(path, keys).row, untyped=True)
+def _ids(path: Path, keys: list[str], encoding: str | None) -> IdColumn:
+    place = IdColumn(np.empty(0, np.int64), path, None, _Lines(path, keys, encoding).row, untyped=True)
     pa = import_pyarrow("reading JSON files")
     try:
         column = pa.chunked_array([pa.array(keys, pa.string())])
@@ -114,12 +119,12 @@ def _ids(path: Path, keys: list[str]) -> IdColumn:
 class _Lines:
     """Finds the line of a key, once something is wrong with it."""
 
-    def __init__(self, path: Path, keys: list[str]) -> None:
-        self._path, self._keys = path, keys
+    def __init__(self, path: Path, keys: list[str], encoding: str | None) -> None:
+        self._path, self._keys, self._encoding = path, keys, encoding
 
     def row(self, index: int) -> int | None:
         try:
-            text = decoded(self._path, read_bytes(self._path)).decode(errors="replace")
+            text = decoded(self._path, read_bytes(self._path), self._encoding).decode(errors="replace")
         except DataError:
             return None
         return _line(text, self._keys[index])

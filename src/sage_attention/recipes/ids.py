@@ -285,7 +285,7 @@ def positions(nodes: NDArray[Any], ids: NDArray[Any]) -> NDArray[np.int64]:
             return np.where((ids >= 0) & (ids < nodes.size), ids, -1)
         if high - low < 4 * (nodes.size + ids.size):  # dense enough for a table
             table = np.full(high - low + 1, -1, np.int64)
-            table[nodes - low] = np.arange(nodes.size)
+            table[nodes - low] = np.arange(nodes.size, dtype=np.int64)
             inside = (ids >= low) & (ids <= high)
             return np.where(inside, table[np.where(inside, ids - low, 0)], -1)
     pa = import_pyarrow("ids other than 0..N-1")

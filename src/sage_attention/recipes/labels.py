@@ -71,6 +71,7 @@ def read_labels(
     split_column: str | int | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
+    encoding: str | None = None,
 ) -> LabelTable:
     r"""Read node labels.
 
@@ -93,6 +94,7 @@ def read_labels(
         split_column: Name or 1-based number of the column of the split (tables only).
         delimiter: What separates the cells of a text file; None to find out.
         header: Whether the first row of a text file is a header; None to find out.
+        encoding: Of a text file without a byte order mark; None for UTF-8.
 
     Returns:
         The labels, each node once.
@@ -100,7 +102,7 @@ def read_labels(
     Raises:
         DataError: The file is missing or damaged, an id comes twice, a split word is unknown, no row has a
             label.
-        ArgumentError: `delimiter` is not one character.
+        ArgumentError: `delimiter` is not one character, or no encoding has that name.
         MissingDependencyError: The format needs PyArrow and it is not installed.
 
     Example:
@@ -113,7 +115,7 @@ def read_labels(
     """
     kind = file_kind(path, ("text", "parquet", "npy"))
     if kind != "npy":
-        table = open_table(path, delimiter=delimiter, header=header)
+        table = open_table(path, delimiter=delimiter, header=header, encoding=encoding)
         return _from_table(table, id_column, label_column, split_column)
     file = check_file(path)
     for column in (id_column, label_column, split_column):

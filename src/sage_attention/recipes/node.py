@@ -15,6 +15,7 @@ import numpy as np
 
 import sage_attention
 from sage_attention import _native
+from sage_attention._paths import shown_path
 from sage_attention.errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
 from sage_attention.graph import Graph
 from sage_attention.inference import CONFIG_FILE, MODEL_FILE, ModelConfig, degree_features, normalized, softmax
@@ -48,7 +49,9 @@ class Interrupted(KeyboardInterrupt):
         if path is None:
             super().__init__("interrupted before the first epoch was done; nothing was written")
         else:
-            super().__init__(f"interrupted after epoch {epoch}; go on with the same command and --resume ({path})")
+            super().__init__(
+                f"interrupted after epoch {epoch}; go on with the same command and --resume ({shown_path(path)})"
+            )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The output folder of a run: every file is written beside its place and then renamed into it.
 
 Whoever looks into the folder, at any moment and after any failure, sees whole files only: the old one or the
-new one. A full disk or a missing permission is one line that names the file and says what to do.
+new one. A full disk, a missing permission or a file that another program does not let go of is one line that names
+the file and says what to do.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import secrets
 import shutil
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, Union
 
 import numpy as np
 import numpy.typing as npt
 
+from sage_attention._paths import check_name, shown_path, system_path
 from sage_attention.errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
 from sage_attention.recipes.interrupts import undisturbed
+from sage_attention.recipes.system_errors import BRIEFLY, is_read_only, patiently, reason_and_remedy, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,46 +42,13 @@ __all__ = [
 
 PathLike = Union[str, "os.PathLike[str]"]
 
-# Virus scanners and indexers on Windows hold a fresh file open for a moment; then the rename is refused.
-_REPLACE_DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8)
 # Short, so that it fits wherever the real name fits; no process ever writes a file of this pattern for keeps.
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = ".sage-", ".tmp"
 _STALE_SECONDS = 24 * 3600.0
 _PROBE_BYTES = 4096
 _ROWS_PER_GROUP = 1 << 20
 
-_NO_SPACE = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EFBIG}
-_NO_PERMISSION = {errno.EACCES, errno.EPERM}
 _NO_FSYNC = {errno.EINVAL, getattr(errno, "ENOTSUP", errno.EINVAL), errno.ENOSYS}
-_WINDOWS_DISK_FULL = {39, 112}  # ERROR_HANDLE_DISK_FULL, ERROR_DISK_FULL
-_WINDOWS_IN_USE = {32, 33}  # ERROR_SHARING_VIOLATION, ERROR_LOCK_VIOLATION
-
-
-def _reason_and_remedy(error: OSError) -> tuple[str, str]:
-    """What the system's error means to a user, and what the user can do."""
-    code, windows_code = error.errno, getattr(error, "winerror", None)
-    if code in _NO_SPACE or windows_code in _WINDOWS_DISK_FULL:
-        return (
-            "no space left there (or a quota or size limit is reached)",
-            "free some space or choose another folder",
-        )
-    if windows_code in _WINDOWS_IN_USE:
-        return "the file is open in another program", "close it there and run again"
-    if code == errno.EROFS:
-        return "the disk is read-only", "choose another folder"
-    if code in _NO_PERMISSION:
-        in_use = " or is open in another program" if os.name == "nt" else ""
-        return f"permission denied{in_use}", "allow writing there or choose another folder"
-    if code in (errno.ENOENT, errno.ENOTDIR):
-        return "the folder does not exist", "create it first"
-    if code == errno.ENAMETOOLONG:
-        return "the path is too long", "choose a shorter one"
-    return error.strerror or str(error) or type(error).__name__, "check the disk or choose another folder"
-
-
-def _write_error(path: Path, error: OSError) -> SageAttentionError:
-    reason, remedy = _reason_and_remedy(error)
-    return SageAttentionError(f"{path}: cannot be written: {reason}; {remedy}")
 
 
 def _temporary_beside(path: Path) -> Path:
@@ -94,15 +64,16 @@ def _flush_to_disk(file: IO[Any]) -> None:
             raise
 
 
-def _replace(source: Path, target: Path) -> None:
-    for delay in _REPLACE_DELAYS:
-        try:
-            os.replace(source, target)  # noqa: PTH105
-        except PermissionError:  # noqa: PERF203
-            time.sleep(delay)
-        else:
-            return
-    os.replace(source, target)  # noqa: PTH105
+def _refuse_what_stays(path: Path) -> None:
+    """Refuses a place whose file must not be replaced."""
+    if path.is_dir():
+        hint = "move it away or choose another name"
+        raise SageAttentionError(f"{shown_path(path)}: cannot be written: a folder is in its place, not a file; {hint}")
+    if path.exists() and not path.is_file():
+        raise SageAttentionError(f"{shown_path(path)}: cannot be written: it is not a file; choose another name")
+    if is_read_only(path):
+        hint = "take its read-only mark away (attrib -r) or choose another name"
+        raise SageAttentionError(f"{shown_path(path)}: cannot be written: the file is read-only; {hint}")
 
 
 @contextlib.contextmanager
@@ -126,23 +97,23 @@ def atomic_write(path: PathLike, *, encoding: str | None = None) -> Iterator[IO[
         >>> with atomic_write("numbers.txt", encoding="utf-8") as file:
         ...     _ = file.write("1 2 3")
     """
-    target = Path(os.path.realpath(path))
+    check_name(path)
+    target = system_path(os.path.realpath(path) if os.path.islink(path) else path)  # noqa: PTH114 - Path raises
     temporary = _temporary_beside(target)
     try:
-        if target.exists() and not target.is_file():
-            raise SageAttentionError(f"{path}: cannot be written: it is not a file; choose another name")
+        _refuse_what_stays(target)
         # Mode x and not mkstemp: the file gets the permissions that any other file of this user would get.
         with temporary.open(
             "xb" if encoding is None else "x", encoding=encoding, newline=None if encoding is None else "\n"
         ) as file:
             yield file
             _flush_to_disk(file)
-        _replace(temporary, target)
+        patiently(os.replace, temporary, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            patiently(temporary.unlink, delays=BRIEFLY)
         if isinstance(error, OSError) and not isinstance(error, SageAttentionError):
-            raise _write_error(Path(path), error) from error
+            raise write_error(Path(path), error) from error
         raise
 
 
@@ -164,7 +135,7 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
         resume: The folder must be there already, for an earlier run is to be continued.
 
     Returns:
-        The folder, ``~`` expanded.
+        The folder, ``~`` expanded; on Windows in the form that allows long paths, where it is long.
 
     Raises:
         DataError: A file is in its place, it cannot be created or written, no space is left on its disk, or
@@ -175,7 +146,8 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
         >>> folder.is_dir()
         True
     """
-    folder = Path(path).expanduser()
+    check_name(path)
+    folder = system_path(Path(path).expanduser())
     expected = "a folder that can be written"
     move_away = "choose another folder or move the file away"
     probe = _temporary_beside(folder / "probe")
@@ -190,11 +162,11 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
                 _flush_to_disk(file)
         finally:
             with contextlib.suppress(OSError):
-                probe.unlink()
+                patiently(probe.unlink, delays=BRIEFLY)
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(folder, expected, "a file in its place or in its path", hint=move_away) from error
     except OSError as error:
-        reason, remedy = _reason_and_remedy(error)
+        reason, remedy = reason_and_remedy(error)
         raise DataError(folder, expected, reason, hint=remedy) from error
     _remove_stale_temporaries(folder)
     return folder
@@ -220,36 +192,74 @@ def all_or_nothing(folder: PathLike, mark: str | None = None) -> Iterator[Path]:
         >>> with all_or_nothing(".") as beside:
         ...     _ = (beside / "numbers.txt").write_text("1 2 3")
     """
-    home = Path(folder)
+    home = system_path(folder)
     beside = _temporary_beside(home / "results")
     try:
         beside.mkdir()
         yield beside
-        with undisturbed():
-            _put_in_place(beside, home, mark)
+        with undisturbed() as came:
+            _put_in_place(beside, home, mark, stop=lambda: bool(came))
     except OSError as error:
-        raise _write_error(home, error) from error
+        raise write_error(home, error) from error
     except SageAttentionError as error:  # of a writer, about a place the user has never heard of
-        raise SageAttentionError(str(error).replace(str(beside), str(home))) from error
+        raise SageAttentionError(str(error).replace(shown_path(beside), shown_path(home))) from error
     finally:
-        with undisturbed():
-            shutil.rmtree(beside, ignore_errors=True)
+        with undisturbed(), contextlib.suppress(OSError):
+            patiently(shutil.rmtree, beside, delays=BRIEFLY)
 
 
-def _put_in_place(beside: Path, home: Path, mark: str | None) -> None:
-    """Rename all files of one folder into another, the mark last."""
-    paths = sorted(beside.iterdir(), key=lambda path: (path.name == mark, path.name))
-    for path in paths:
-        if (home / path.name).is_dir():
-            raise SageAttentionError(f"{home / path.name}: cannot be written: a folder is in its place; move it away")
-    if mark is not None:
-        with contextlib.suppress(FileNotFoundError):
-            (home / mark).unlink()
-    for path in paths:
-        try:
-            _replace(path, home / path.name)
-        except OSError as error:  # noqa: PERF203 - it must name the file
-            raise _write_error(home / path.name, error) from error
+def _put_in_place(beside: Path, home: Path, mark: str | None, stop: Callable[[], bool]) -> None:
+    """Renames all files of one folder into another, the mark last; if one cannot be, all are as before."""
+    names = sorted((path.name for path in beside.iterdir()), key=lambda name: (name == mark, name))
+    for name in names:
+        _refuse_what_stays(system_path(home / name))
+    earlier: Path | None = None
+    done: list[str] = []
+    target = home
+    try:
+        for name in names:
+            target = system_path(home / name)
+            with contextlib.suppress(FileNotFoundError):
+                patiently(os.rename, target, target, stop=stop)  # changes nothing, and Windows refuses it if held
+        earlier = _second_names(names, home, beside / "earlier")
+        if mark is not None:
+            target = system_path(home / mark)
+            with contextlib.suppress(FileNotFoundError):
+                patiently(target.unlink, stop=stop)
+        for name in names:
+            target = system_path(home / name)
+            patiently(os.replace, system_path(beside / name), target, stop=stop)
+            done.append(name)
+    except OSError as error:
+        if earlier is not None:
+            _put_back(done, home, earlier)
+        if stop():
+            raise KeyboardInterrupt from None
+        raise write_error(target, error) from error
+
+
+def _second_names(names: list[str], home: Path, earlier: Path) -> Path | None:
+    """Gives the files that are to be replaced a second name; None where the file system has none to give."""
+    try:
+        earlier.mkdir()
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.link(system_path(home / name), system_path(earlier / name))
+    except (OSError, NotImplementedError):
+        return None
+    return earlier
+
+
+def _put_back(done: list[str], home: Path, earlier: Path) -> None:
+    """Undoes what `_put_in_place` has done so far."""
+    before = {path.name for path in earlier.iterdir()}
+    for name in done:
+        if name not in before:
+            with contextlib.suppress(OSError):
+                patiently(system_path(home / name).unlink, delays=BRIEFLY)
+    for name in before:
+        with contextlib.suppress(OSError):
+            patiently(os.replace, system_path(earlier / name), system_path(home / name), delays=BRIEFLY)
 
 
 def write_text(path: PathLike, text: str) -> None:
@@ -396,7 +406,7 @@ def write_predictions_parquet(
             rows = slice(start, start + _ROWS_PER_GROUP)
             block = np.asarray(table[rows])
             winners = block.argmax(axis=1)
-            best = block[np.arange(len(block)), winners].astype(np.float32)  # argmax finds NaN first
+            best = block[np.arange(len(block), dtype=np.int64), winners].astype(np.float32)  # argmax finds NaN first
             if not np.isfinite(best).all():
                 row = start + int(np.flatnonzero(~np.isfinite(best))[0])
                 raise ArgumentError("probabilities", "finite numbers", f"{best[row - start]} in row {row}")

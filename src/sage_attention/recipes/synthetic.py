@@ -97,7 +97,7 @@ def _community_of_each(draws: _Draws, num_members: int, num_communities: int) ->
     """Communities of unequal size, from twice the smallest downwards; int64 [N]."""
     shares = 2 * num_communities - np.arange(num_communities, dtype=np.int64)
     ends = np.cumsum(shares) * num_members // shares.sum()
-    labels = np.searchsorted(ends, np.arange(num_members), side="right").astype(np.int64)
+    labels = np.searchsorted(ends, np.arange(num_members, dtype=np.int64), side="right").astype(np.int64)
     return labels[draws.order(num_members)]
 
 

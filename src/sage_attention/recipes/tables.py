@@ -12,7 +12,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
+from sage_attention._paths import check_name, shown_path, system_path
 from sage_attention.errors import ArgumentError, DataError, MissingDependencyError
+from sage_attention.recipes.system_errors import BRIEFLY, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +79,9 @@ def check_file(path: PathLike) -> Path:
     Args:
         path: What the user gave.
 
+    Returns:
+        The path to open it by, as `system_path` makes it.
+
     Raises:
         DataError: There is no such file, it is a directory, it cannot be read, or it is empty.
 
@@ -85,15 +90,16 @@ def check_file(path: PathLike) -> Path:
         Traceback (most recent call last):
         sage_attention.errors.DataError: no such.csv: expected an existing file, got nothing at this path
     """
-    file = Path(path)
     try:
+        check_name(path)
+        file = system_path(path)
         if file.is_dir():
             raise DataError(file, "a file", "a directory")
-        with file.open("rb") as stream:
+        with patiently(file.open, "rb", delays=BRIEFLY) as stream:
             if not stream.read(1):
                 raise DataError(file, "a table", "an empty file (0 bytes)")
     except FileNotFoundError:
-        hint = "" if file.parent.is_dir() else f"there is no folder {file.parent} either"
+        hint = "" if file.parent.is_dir() else f"there is no folder {shown_path(file.parent)} either"
         raise DataError(file, "an existing file", "nothing at this path", hint=hint) from None
     except PermissionError:
         raise DataError(
@@ -102,8 +108,10 @@ def check_file(path: PathLike) -> Path:
             "permission denied",
             hint="check its permissions, or close what holds it open",
         ) from None
+    except DataError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        raise DataError(file, "a readable file", _reason(error)) from None
+        raise DataError(str(path), "a readable file", _reason(error)) from None
     return file
 
 
@@ -114,7 +122,7 @@ def read_bytes(path: Path) -> bytes:
         DataError: The file cannot be read.
     """
     try:
-        return path.read_bytes()
+        return patiently(path.read_bytes, delays=BRIEFLY)
     except OSError as error:
         raise DataError(path, "a readable file", _reason(error)) from None
 
@@ -285,13 +293,16 @@ def simplified(name: str) -> str:
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-def open_table(path: PathLike, *, delimiter: str | None = None, header: bool | None = None) -> Table:
+def open_table(
+    path: PathLike, *, delimiter: str | None = None, header: bool | None = None, encoding: str | None = None
+) -> Table:
     r"""Open a CSV, TSV or Parquet file.
 
     Args:
         path: The file; its extension tells its format.
         delimiter: What separates the cells of a text file; None to find out.
         header: Whether the first row of a text file names the columns; None to find out.
+        encoding: Of a text file without a byte order mark; None for UTF-8.
 
     Returns:
         The table, with its header read.
@@ -315,4 +326,4 @@ def open_table(path: PathLike, *, delimiter: str | None = None, header: bool | N
         return ParquetTable(file)
     from sage_attention.recipes.tables_text import TextTable
 
-    return TextTable(file, delimiter=delimiter, header=header)
+    return TextTable(file, delimiter=delimiter, header=header, encoding=encoding)

@@ -34,7 +34,8 @@ class ParquetTable(Table):
         import pyarrow.parquet as pq
 
         try:
-            with pq.ParquetFile(str(path)) as file:
+            # PyArrow is given the open file and not its name, in which some names on Windows would not survive.
+            with path.open("rb") as opened, pq.ParquetFile(opened) as file:
                 self.names = tuple(str(name) for name in file.schema_arrow.names)
         except (self._pa.ArrowException, OSError, ValueError) as error:
             raise self._damaged(error) from None
@@ -51,7 +52,7 @@ class ParquetTable(Table):
         # PyArrow takes "a.b" for a field of a struct and cannot tell two equal names apart.
         plain = len(set(self.names)) == len(self.names) and not any("." in name for name in names)
         try:
-            with pq.ParquetFile(str(self.path)) as file:
+            with self.path.open("rb") as opened, pq.ParquetFile(opened) as file:
                 table = file.read(columns=names) if plain else file.read()
             table.validate(full=True)
         except (self._pa.ArrowException, OSError, ValueError) as error:

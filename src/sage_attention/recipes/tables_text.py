@@ -6,7 +6,6 @@ once PyArrow has refused a file, walks it row by row to name the row and the cel
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -15,13 +14,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sage_attention.errors import ArgumentError, DataError
+from sage_attention.recipes.encodings import check_encoding, check_utf8, decoded
 from sage_attention.recipes.tables import Table, import_pyarrow, quoted, read_bytes, simplified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["TextTable", "decoded"]
+__all__ = ["TextTable"]
 
 # A semicolon before a comma: "1;0,5" is a number with a decimal comma, not two cells.
 _DELIMITERS = ("\t", ";", ",", " ")
@@ -40,59 +40,6 @@ _HEADER_WORDS = frozenset((
     "fromnodeid", "tonodeid", "head", "tail", "label", "labels", "class", "split", "weight",
 ))
 # fmt: on
-_MAGIC = (
-    (b"PK\x03\x04", "a zip archive or an Excel file", "in Excel choose 'Save as', 'CSV UTF-8'"),
-    (b"\x1f\x8b", "gzip data", "decompress it first"),
-    (b"PAR1", "Parquet data", "name the file .parquet"),
-    (b"\x93NUMPY", "a NumPy array", "name the file .npy"),
-)
-
-
-def decoded(path: Path, data: bytes) -> bytes:
-    """Return a text file's content as UTF-8 without a byte order mark.
-
-    Args:
-        path: The file, for messages.
-        data: What it holds: UTF-8, or UTF-16 or UTF-32 with a byte order mark.
-
-    Raises:
-        DataError: It is not text in one of these encodings. UTF-8 itself is left for the parser to check.
-    """
-    for magic, what, hint in _MAGIC:
-        if data.startswith(magic):
-            raise DataError(path, "text", what, hint=hint)
-    if data.startswith(codecs.BOM_UTF8):
-        data = data[len(codecs.BOM_UTF8) :]
-    elif data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
-        wide = data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE))
-        try:
-            data = data.decode("utf-32" if wide else "utf-16").encode()
-        except UnicodeError:
-            raise DataError(
-                path, "text in UTF-8 or UTF-16", "broken UTF-16", hint="the file may be cut short"
-            ) from None
-    if b"\0" in data[:_SAMPLE_BYTES]:
-        raise DataError(
-            path,
-            "text in UTF-8, or in UTF-16 with a byte order mark",
-            "binary data",
-            hint="save it as 'CSV UTF-8'",
-        )
-    return data
-
-
-def check_utf8(path: Path, data: bytes) -> None:
-    """Refuse what is not UTF-8, and name the row.
-
-    Raises:
-        DataError: At the first byte that is not UTF-8.
-    """
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        row = data.count(b"\n", 0, error.start) + 1
-        hint = "save it as UTF-8 (Excel: 'CSV UTF-8'; Notepad: encoding UTF-8)"
-        raise DataError(path, "text in UTF-8", f"byte 0x{data[error.start]:02x}", row=row, hint=hint) from None
 
 
 def is_number(cell: str) -> bool:
@@ -116,19 +63,28 @@ class TextTable(Table):
         path: A file that exists.
         delimiter: One character; None to choose among tab, semicolon, comma and space.
         header: Whether the first row is a header; None to find out.
+        encoding: Of a file without a byte order mark; None for UTF-8.
 
     Raises:
-        ArgumentError: The delimiter is not one character.
+        ArgumentError: The delimiter is not one character, or no encoding has that name.
         DataError: The file is not text, or holds no row.
     """
 
     untyped = True
 
-    def __init__(self, path: Path, *, delimiter: str | None = None, header: bool | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        delimiter: str | None = None,
+        header: bool | None = None,
+        encoding: str | None = None,
+    ) -> None:
         if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
             raise ArgumentError("delimiter", "one ASCII character other than a quote", repr(delimiter))
         self.path = path
         self._delimiter = delimiter
+        self._encoding = check_encoding(encoding)
         body = self._load()
         start = self._top(body)
         self.top_row = body.count(b"\n", 0, start) + 1
@@ -199,7 +155,7 @@ class TextTable(Table):
         return None if found is None or position >= len(found[1]) else found[1][position]
 
     def _load(self) -> bytes:
-        body = decoded(self.path, read_bytes(self.path))
+        body = decoded(self.path, read_bytes(self.path), self._encoding)
         if b"\r" in body and b"\n" not in body:  # the line ends of old Macs
             body = body.replace(b"\r", b"\n")
         return body

@@ -221,7 +221,7 @@ class Trainer:
         # The features are normalised already.
         logits = model.forward_normalized(self.looped, self.features, num_threads=self.options.num_threads)[0][nodes]
         labels = self.data.labels[nodes]
-        chosen = softmax(logits)[np.arange(len(nodes)), labels]
+        chosen = softmax(logits)[np.arange(len(nodes), dtype=np.int64), labels]
         loss = float(-np.log(np.maximum(chosen, 1e-30)).mean())
         return loss, float((logits.argmax(axis=1) == labels).mean())
 
