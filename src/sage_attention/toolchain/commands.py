@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from typing import Any
 
 from .wording import LANGUAGES
-
-if TYPE_CHECKING:
-    import argparse
 
 __all__ = ["add_commands"]
 
@@ -18,6 +16,56 @@ def add_commands(commands: Any) -> None:
     Args:
         commands: What ``ArgumentParser.add_subparsers`` gave.
     """
+    _add_inspect(commands)
+
+
+def _add_inspect(commands: Any) -> None:
+    inspect = commands.add_parser(
+        "inspect",
+        help="what a DLL, extension module or wheel needs, and whether Python finds it",
+        description="Reads extension modules, shared libraries and wheels of Windows, Linux and macOS on any system: "
+        "what they were built for, what they export, and for each library they need where Python would find it, or "
+        "why not. Nothing of them is run (but by --trace).",
+        epilog="Examples:\n"
+        "  sage-attention inspect package-1.0-cp311-cp311-win_amd64.whl\n"
+        "  sage-attention inspect _ext.pyd --python C:\\Python311        as that Python would load it\n"
+        "  sage-attention inspect torch_scatter --site venv/Lib/site-packages --after torch\n"
+        "  sage-attention inspect dist/x.whl --strict        a gate for a build: 0 clean, 1 findings, 2 unreadable\n"
+        "  sage-attention inspect --trace package._ext                 why does this import fail here?\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    inspect.add_argument(
+        "subject", nargs="?", metavar="FILE|WHEEL|PACKAGE",
+        help="a binary, a wheel, a folder, or the name of an installed module or distribution",
+    )  # fmt: skip
+    target = inspect.add_argument_group("the installation it shall run in (default: a usual one)")
+    target.add_argument(
+        "--python", metavar="VERSION|FOLDER", help="3.12, 3.13t, or where a Python or an environment is"
+    )
+    target.add_argument("--site", metavar="FOLDER", help="its site-packages (default: that of --python)")
+    target.add_argument("--torch", metavar="FOLDER|yes", help="its torch package (default: that in --site)")
+    target.add_argument("--windows", metavar="FOLDER", help="its C:\\Windows (default: a list of what Windows brings)")
+    target.add_argument("--after", action="append", metavar="MODULE", help="imported before it; may be repeated")
+    target.add_argument(
+        "--dll-directory", action="append", metavar="FOLDER",
+        help="registered before it with os.add_dll_directory; may be repeated",
+    )  # fmt: skip
+    inspect.add_argument(
+        "--expect-exports", metavar="HEADER|NAMES", help="functions that must be exported: a C header, a list, or a,b,c"
+    )
+    inspect.add_argument(
+        "--trace", metavar="MODULE", help="import a module in a process of its own and say why it fails"
+    )
+    inspect.add_argument("--strict", action="store_true", help="exit code 1 if there is an error or a warning")
+    inspect.add_argument("-v", "--verbose", action="store_true", help="every library on its own line, every export")
+    _add_output_options(inspect)
+    inspect.set_defaults(run=_run_inspect)
+
+
+def _run_inspect(arguments: argparse.Namespace) -> int:
+    from .inspect.command import run
+
+    return run(arguments)
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:

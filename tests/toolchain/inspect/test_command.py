@@ -1,0 +1,89 @@
+"""``sage-attention inspect``, end to end, on small wheels and files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pefile", reason="Windows files are read with pefile")
+pytest.importorskip("elftools", reason="Linux files are read with pyelftools")
+pytest.importorskip("packaging", reason="wheels' names are read with packaging")
+
+from tests.toolchain.inspect import binaries
+
+from sage_attention.cli import main
+
+CRT = {"VCRUNTIME140.dll": ["memcpy"], "api-ms-win-crt-heap-l1-1-0.dll": ["malloc"], "KERNEL32.dll": ["Sleep"]}
+
+
+@pytest.fixture
+def inspect(capsys):
+    """Runs the command with JSON output; returns the exit code and the document."""
+
+    def run(*words):
+        code = main(["inspect", *map(str, words), "--format", "json", "--lang", "en"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out.strip() else err
+
+    return run
+
+
+def codes(report, severity=None):
+    return {item["code"] for item in report["findings"] if severity in (None, item["severity"])}
+
+
+def states(row):
+    return {node["library"]: node["state"] for node in row["libraries"]}
+
+
+def test_plain_dll_with_nothing_to_complain_of(tmp_path, inspect):
+    path = binaries.wheel(tmp_path, "a-1.0-py3-none-win_amd64.whl", {"a/a.dll": binaries.pe(CRT, ["f"])})
+    code, report = inspect(path, "--strict")
+    assert code == 0
+    assert report["findings"] == []
+    assert report["files"][0]["outcome"]["kind"] == "ok"
+    assert states(report["files"][0]) == {
+        "VCRUNTIME140.dll": "assumed_python", "api-ms-win-crt-heap-l1-1-0.dll": "api_set", "KERNEL32.dll": "known",
+    }  # fmt: skip
+
+
+def test_run_time_libraries_from_nowhere(tmp_path, inspect):
+    dll = binaries.pe(
+        {**CRT, "MSVCP140.dll": ["_Mtx_lock", "_Mtx_unlock"], "VCOMP140.DLL": ["omp_get_num_threads"]}, ["f"]
+    )
+    path = binaries.wheel(tmp_path, "a-1.0-py3-none-win_amd64.whl", {"a/a.dll": dll})
+    code, report = inspect(path, "--strict")
+    assert code == 1
+    missing = {item["title"].split()[0] for item in report["findings"] if item["code"] == "missing_library"}
+    assert missing == {"MSVCP140.dll", "VCOMP140.DLL"}
+    (demand,) = [item for item in report["findings"] if item["code"] == "runtime_demand"]
+    assert "14.40 or later" in demand["title"]
+    assert report["files"][0]["outcome"]["winerror"] == 126
+    assert inspect(path)[0] == 0
+
+
+@pytest.mark.parametrize(("version", "code"), [((14, 38, 33130, 0), "runtime_too_old"), ((14, 44, 35211, 0), None)])
+def test_age_of_the_run_time_library(tmp_path, inspect, version, code):
+    dll = binaries.pe({**CRT, "MSVCP140.dll": ["_Mtx_lock"]}, ["f"])
+    files = {"a/a.dll": dll, "a/msvcp140.dll": binaries.pe(CRT, ["_Mtx_lock"], version=version)}
+    _, report = inspect(binaries.wheel(tmp_path, "a-1.0-py3-none-win_amd64.whl", files))
+    assert codes(report) == ({code} if code else set())
+
+
+def test_both_languages_and_the_tree(tmp_path, capsys):
+    path = binaries.wheel(tmp_path, "a-1.0-py3-none-win_amd64.whl", {"a/a.dll": binaries.pe({"no.dll": ["f"]}, ["f"])})
+    assert main(["inspect", str(path), "--lang", "en"]) == 0
+    out = capsys.readouterr().out
+    assert "✗ no.dll  not found anywhere" in out
+    assert "1 errors, 0 warnings, 0 notes" in out
+    assert main(["inspect", str(path), "--lang", "zh"]) == 0
+    assert "任何地方都找不到" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["no such file.whl"], ["no_such_module_at_all"], ["x.pyd"], []])
+def test_nothing_there(words, capsys):
+    assert main(["inspect", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "expected" in err
