@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("pyarrow", reason="tables are read with PyArrow")
 
 from sage_attention.cli import main
-from sage_attention.recipes import dataset, node, output
+from sage_attention.recipes import dataset, interrupts, node, output
 from sage_attention.recipes.interrupts import as_interrupts, undisturbed
 from sage_attention.recipes.synthetic import social_network, write_social_network
 
@@ -240,3 +240,46 @@ def test_ignored_signals_stay_ignored():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="Ctrl-Break is a signal of Windows")
+def test_ctrl_break_from_outside(words, tmp_path):
+    """A training in a process group of its own, as terminals and service managers on Windows stop one."""
+    command = [sys.executable, "-u", "-m", "sage_attention", *words, "--epochs", "30", "--out", str(tmp_path / "中断")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+        creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
+    )  # fmt: skip
+    for line in process.stdout:
+        if line.startswith("epoch 4"):
+            break
+    process.send_signal(signal.CTRL_BREAK_EVENT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGBREAK, error
+    assert "go on with the same command and --resume" in error
+    assert names(tmp_path / "中断") == CHECKPOINT
+
+
+@pytest.mark.parametrize("event", [2, 5, 6])
+def test_the_end_of_a_console_waits_for_the_unwinding(event):
+    """Windows calls in a thread of its own and ends the process when the call returns."""
+    unwound, answers, seen = threading.Event(), [], []
+    windows = threading.Thread(target=lambda: answers.append(interrupts._on_console_event(event, unwound)))
+    with as_interrupts() as came:
+        try:
+            windows.start()
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            seen.append(list(answers))
+            unwound.set()
+    windows.join(60)
+    assert came == [signal.SIGINT]
+    assert seen == [[]], "Windows is answered only when all is tidied up"
+    assert answers == [True]
+
+
+@pytest.mark.parametrize("event", [0, 1])
+def test_ctrl_c_and_ctrl_break_are_left_to_python(event):
+    assert interrupts._on_console_event(event, threading.Event()) is False
