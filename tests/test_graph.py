@@ -90,7 +90,7 @@ def test_torch_tensors():
 
 
 def test_nothing_is_copied_that_fits():
-    indptr, indices = np.array([0, 1, 2]), np.array([1, 0], np.int32)
+    indptr, indices = np.array([0, 1, 2], np.int64), np.array([1, 0], np.int32)
     graph = Graph(indptr, indices)
     assert np.shares_memory(graph.indptr, indptr)
     assert np.shares_memory(graph.indices, indices)
