@@ -203,7 +203,7 @@ def wheel(folder, name, files, *, requires=(), tags=None):
     metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
     metadata += "".join(f"Requires-Dist: {need}\n" for need in requires)
     expanded = tags or [
-        "-".join((p, a, f)) for p in rest[-3].split(".") for a in rest[-2].split(".") for f in rest[-1].split(".")
+        f"{p}-{a}-{f}" for p in rest[-3].split(".") for a in rest[-2].split(".") for f in rest[-1].split(".")
     ]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in files.items():

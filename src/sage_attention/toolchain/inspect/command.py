@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sage_attention.errors import ArgumentError
+from sage_attention.errors import ArgumentError, SageAttentionError
 from sage_attention.toolchain.wording import choose_language
 
 from .document import document
@@ -35,6 +36,19 @@ def run(arguments: argparse.Namespace) -> int:
         0, or with ``--strict`` 1 if there is an error or a warning; with ``--trace`` 1 if the import fails. Wrong usage
         and unreadable files are exceptions, which the command line turns into 2.
     """
+    try:
+        return _run(arguments)
+    except (SageAttentionError, OSError):
+        raise
+    except Exception as error:  # a mistake of ours is still no reason to show a traceback to a user
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise SageAttentionError(
+            f"inspect: a mistake of this program ({Path(where.filename).name}, line {where.lineno}): "
+            f"{type(error).__name__}: {error}; please report it with the file you inspected"
+        ) from error
+
+
+def _run(arguments: argparse.Namespace) -> int:
     language = choose_language(arguments.lang)
     if (arguments.subject is None) == (arguments.trace is None):
         got = "neither" if arguments.subject is None else "both"

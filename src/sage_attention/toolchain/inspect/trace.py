@@ -68,8 +68,8 @@ except BaseException as error:
     while first.__cause__ is not None or (first.__context__ is not None and not first.__suppress_context__):
         first = first.__cause__ or first.__context__
     chosen = next((e for e in (error, first) if getattr(e, "path", None)), first)
-    told["error"] = {"type": type(chosen).__name__, "message": str(chosen), "winerror": getattr(chosen, "winerror", None),
-                     "module": getattr(chosen, "name", None), "file": getattr(chosen, "path", None)}
+    told["error"] = {"type": type(chosen).__name__, "message": str(chosen),
+                     "winerror": getattr(chosen, "winerror", None), "file": getattr(chosen, "path", None)}
 told["loaded"] = loaded()
 told["done"] = True
 tell()
@@ -123,7 +123,7 @@ def trace_import(module: str, python: str | None = None, paths: tuple[str, ...] 
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [environment.get("PYTHONPATH", "")])])
     try:
         done = subprocess.run(  # noqa: S603  # the Python that the user named
-            [executable, "-c", _CHILD, module, _MARK], stdin=subprocess.PIPE, input=b"", capture_output=True,
+            [executable, "-c", _CHILD, module, _MARK], input=b"", capture_output=True,
             timeout=_SECONDS, check=False, env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -132,22 +132,19 @@ def trace_import(module: str, python: str | None = None, paths: tuple[str, ...] 
         raise SageAttentionError(f"{executable}: cannot be run: {error.strerror or error}") from error
     lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.startswith(_MARK)]
     if not lines:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise SageAttentionError(
-            f"{executable}: expected a working Python, got exit code {done.returncode}"
-            + (f": {said[-1]}" if said else "")
-        )
+        said = "".join(done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]) or "-"
+        raise SageAttentionError(f"{executable}: expected a working Python, got exit code {done.returncode}: {said}")
     told = json.loads(lines[-1][len(_MARK) :])
-    error = told["error"]
-    file = (error or {}).get("file") or told["origin"]
+    failure = told["error"]
+    file = (failure or {}).get("file") or told["origin"]
     return Trace(
         module=module,
         python=told["executable"] or executable,
         base=told["base"] or executable,
         version=(told["version"][0], told["version"][1]),
         file=Path(file) if file and Path(file).is_file() else None,
-        error=f"{error['type']}: {error['message']}" if error else "",
-        winerror=(error or {}).get("winerror") or _number(error),
+        error=f"{failure['type']}: {failure['message']}" if failure else "",
+        winerror=(failure or {}).get("winerror") or _number(failure),
         exit_code=None if told.get("done") else done.returncode,
         loaded=tuple(told.get("loaded") or ()),
     )
