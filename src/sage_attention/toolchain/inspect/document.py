@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import crt
-from .manylinux import demands, fitting_policy
+from .manylinux import demands
+from .survey import linux_policy
 from .text import outcome_text
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ _VERSION = 1
 
 def document(found: Survey, findings: list[Finding], language: str) -> dict[str, Any]:
     """The report as what ``json`` can write."""
-    elf = [file.binary for file in found.files if file.binary.elf is not None]
+    policy, foreign = linux_policy(found)
     return {
         "format": _VERSION,
         "subject": found.subject.title,
         "kind": found.subject.kind,
         "tag": found.subject.tags.text if found.subject.tags else None,
-        "policy": fitting_policy(elf) or None if elf else None,
+        "policy": policy or None,
+        "not_in_any_policy": foreign,
         "files": [_file(file, language) for file in found.files],
         "unreadable": [{"file": name, "why": why} for name, why in found.unreadable],
         "findings": [_finding(item, language) for item in findings],

@@ -55,6 +55,9 @@ def _file_findings(file: Surveyed, found: Survey) -> Iterator[Finding]:
         yield from _together(file, found)
     if file.binary.pe is not None:
         yield from _windows_findings(file)
+        wanted = found.target.machine
+        if wanted and file.binary.machine != wanted:
+            yield Finding("machine_target", file.name, {"machine": file.binary.machine, "wanted": wanted})
     yield from _python_findings(file)
     yield from _search_path_findings(file)
     if file.torch.kind == "cpp":

@@ -29,6 +29,7 @@ class MacProcess:
     target: Target
     machine: str
     root: Path
+    sealed: bool = False  # nothing outside the root may be looked at: it is an unpacked wheel
 
     def place(self, path: Path) -> str:
         """A file as the user knows it."""
@@ -36,6 +37,9 @@ class MacProcess:
             if base is not None and base in path.parents:
                 return path.relative_to(base).as_posix()
         return str(path)
+
+    def _may_see(self, path: Path) -> bool:
+        return not self.sealed or self.root.resolve() in path.resolve().parents
 
     def load(self, binary: Binary) -> list[Node]:
         """Loads a file by its path, as an import or ``ctypes`` does."""
@@ -79,7 +83,7 @@ class MacProcess:
             tried = [library]
         for name in tried:
             path = Path(name)
-            if name.startswith("/") and path.is_file() and self.root.resolve() in path.resolve().parents:
+            if name.startswith("/") and path.is_file() and self._may_see(path):
                 problem, node.binary = read_for(self.machine, path)
                 node.state, node.file, node.place = problem or "bundled", path, self.place(path)
                 return node

@@ -75,7 +75,8 @@ def find_subject(asked: str, site: Path | None, scratch: Path) -> Subject:
         return _wheel(asked, path, scratch)
     if is_file:
         path = path.absolute()
-        return Subject(asked, _package_root(path.parent), (path,), "file")
+        root = site if site is not None and site in path.parents else _package_root(path.parent)
+        return Subject(asked, root, (path,), "file")
     if is_folder:
         path = path.absolute()
         files = _binaries(path, path.rglob("*"))

@@ -10,8 +10,9 @@ from sage_attention.errors import DataError
 
 from . import crt
 from .dll_directories import added_folders
-from .linux_loader import LinuxProcess
+from .linux_loader import LinuxProcess, is_musl
 from .macos_loader import MacProcess
+from .manylinux import fitting_policy
 from .python_abi import PythonUse, init_names, initialised_modules, python_use
 from .reading import read_binaries
 from .tags import ModuleName, module_name
@@ -84,9 +85,9 @@ def survey(subject: Subject, target: Target) -> Survey:
     for file in sorted(found.files, key=lambda file: ("module", "program", "library").index(file.role)):
         process = _process(file, found, added)
         file.nodes = process.load(file.binary)
-        file.outcome = _outcome(file, file.nodes)
+        file.outcome = _outcome(file, file.nodes, wanted=target.machine)
         if any(node.state == "after_torch" for node, _ in walk(file.nodes)):
-            file.after_torch = _outcome(file, file.nodes, frozenset({"after_torch"}))
+            file.after_torch = _outcome(file, file.nodes, frozenset({"after_torch"}), target.machine)
         reached = {node.file for node, _ in walk(file.nodes) if node.file is not None}
         for other in found.files:
             if other.binary.path in reached and other is not file:
@@ -132,7 +133,7 @@ def _process(file: Surveyed, found: Survey, added: list[AddedFolder]) -> _Proces
         host = found.subject.kind != "wheel" and target.python is None and target.site is None
         return LinuxProcess(linux, machine, root, host=host)
     if file.binary.macho is not None:
-        return MacProcess(target, machine, root)
+        return MacProcess(target, machine, root, sealed=found.subject.kind == "wheel")
     tags = found.subject.tags
     free = target.free_threaded or bool(
         (file.module and file.module.free_threaded) or (tags and tags.free_threaded) or file.python.free_threaded
@@ -164,12 +165,14 @@ def _import_first(module: str, process: WindowsProcess) -> None:
                     process.load(binary)
 
 
-def _outcome(file: Surveyed, nodes: list[Node], forgiven: frozenset[str] = frozenset()) -> Outcome:
+def _outcome(file: Surveyed, nodes: list[Node], forgiven: frozenset[str] = frozenset(), wanted: str = "") -> Outcome:
     if file.role == "program":
         return Outcome("ok")
     module = file.module if file.role == "module" else None
     if module and file.version and not considered(module, file.version):
         return Outcome("not_considered")
+    if wanted and file.binary.pe is not None and file.binary.machine != wanted:
+        return Outcome("load_failed", 193, file.name)
     if file.binary.pe is not None:
         outcome = load_outcome(nodes, file.version if module else None, forgiven)
     else:
@@ -180,6 +183,16 @@ def _outcome(file: Surveyed, nodes: list[Node], forgiven: frozenset[str] = froze
         if not any(name in file.binary.exports for name in names):
             return Outcome("no_init", detail=names[:1])
     return outcome
+
+
+def linux_policy(found: Survey) -> tuple[str, list[str]]:
+    """The oldest manylinux policy that the symbols of all Linux files fit, and the libraries that no policy allows."""
+    files = [file for file in found.files if file.binary.elf is not None]
+    if not files or any(is_musl(file.binary) for file in files):
+        return "", []
+    states = ("after_torch", "cuda", "host", "libpython", "missing")
+    foreign = {node.name for file in files for node, _ in walk(file.nodes) if node.state in states}
+    return fitting_policy([file.binary for file in files]), sorted(foreign)
 
 
 def considered(module: ModuleName, version: tuple[int, int]) -> bool:

@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sage_attention.errors import ArgumentError
+from sage_attention.errors import ArgumentError, DataError
+
+from .reading import read_binaries
 
 __all__ = ["Target", "describe_target"]
 
@@ -20,6 +22,7 @@ class Target:
         version: Of Python, (3, 11).
         free_threaded: Whether it is the build without the global lock.
         python: The folder of python.exe.
+        machine: What that Python runs on, ``x64``; empty if not known.
         site: Its site-packages.
         torch: The folder of the installed torch package.
         torch_is_there: Whether torch is installed at all, as far as known.
@@ -31,6 +34,7 @@ class Target:
     version: tuple[int, int] | None = None
     free_threaded: bool = False
     python: Path | None = None
+    machine: str = ""
     site: Path | None = None
     torch: Path | None = None
     torch_is_there: bool = False
@@ -80,6 +84,7 @@ def describe_target(
         version=version,
         free_threaded=free_threaded,
         python=folder,
+        machine=_machine(folder, version),
         site=site_folder,
         torch=torch_folder,
         torch_is_there=torch is not None or torch_folder is not None,
@@ -120,6 +125,17 @@ def _python(python: str | None) -> tuple[tuple[int, int] | None, bool, Path | No
         if named:
             return (int(named[1]), int(named[2])), bool(named[3]), library.parent.parent
     raise ArgumentError("--python", "a folder with python3XY.dll, or with lib/python3.Y", f"{python}, without either")
+
+
+def _machine(python: Path | None, version: tuple[int, int] | None) -> str:
+    """The processor that a Windows Python is for."""
+    found = None if python is None or version is None else python / f"python{version[0]}{version[1]}.dll"
+    if found is None or not found.is_file():
+        return ""
+    try:
+        return read_binaries(found)[0].machine
+    except DataError:
+        return ""
 
 
 def _base(folder: Path) -> Path:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from . import crt
 from .findings import Finding, few, phrase
-from .manylinux import demands, fitting_policy
+from .manylinux import demands
 from .model import version_text
 from .python_abi import initialised_modules
+from .survey import linux_policy
 from .tree import FAILING, Node, Outcome
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ _WORDS = {
         "exports": "exports", "loads": "import", "ctypes": "ctypes.CDLL", "clean": "nothing to complain of",
         "files": "files", "and": "and", "release": "release", "debug": "debug", "python": "Python", "needs": "needs",
         "torch_stable": "torch: stable ABI", "torch_cpp": "torch: C++ names of one release", "module": "module",
-        "library": "library", "program": "program", "unreadable": "cannot be read", "fits": "fits", "tags": "tag",
+        "library": "library", "program": "program", "unreadable": "cannot be read",
+        "fits": "fits", "but": "but for", "tags": "tag",
         "any": "any Python", "stable": "stable ABI", "fix": "→",
         "count": "{errors} errors, {warnings} warnings, {notes} notes", "reached": "loaded by another file, see there",
     },
@@ -33,7 +35,7 @@ _WORDS = {
         "exports": "个导出", "loads": "导入", "ctypes": "ctypes.CDLL", "clean": "没有问题",
         "files": "个文件", "and": "和", "release": "发布版", "debug": "调试版", "python": "Python", "needs": "需要",
         "torch_stable": "torch：稳定 ABI", "torch_cpp": "torch：某一版本的 C++ 名称", "module": "模块",
-        "library": "库", "program": "程序", "unreadable": "无法读取", "fits": "符合", "tags": "标签",
+        "library": "库", "program": "程序", "unreadable": "无法读取", "fits": "符合", "but": "除了", "tags": "标签",
         "any": "任何 Python", "stable": "稳定 ABI", "fix": "→",
         "count": "{errors} 个错误，{warnings} 个警告，{notes} 个提示", "reached": "由其他文件加载，见该处",
     },
@@ -54,9 +56,10 @@ def render(found: Survey, findings: list[Finding], language: str, verbose: bool)
     if found.subject.tags:
         title = f"{found.subject.title.replace(chr(92), '/').rpartition('/')[2]}  [{found.subject.tags.text}]"
     yield title
-    elf = [file.binary for file in found.files if file.binary.elf is not None]
-    if len(elf) > 1 and fitting_policy(elf):
-        yield f"  {words['fits']} {fitting_policy(elf)}"
+    policy, foreign = linux_policy(found)
+    if policy:
+        but = f" ({words['but']} {few(foreign, 6)})" if foreign else ""
+        yield f"  {words['fits']} {policy}{but}"
     for file in found.files:
         if file.reached and not verbose:
             continue

@@ -231,8 +231,8 @@ def load_outcome(nodes: list[Node], version: tuple[int, int] | None, forgiven: f
         for node, via in found:
             if node.error in numbers and node.state not in forgiven:
                 return Outcome("load_failed", node.error, node.name, via, node.missing_symbols[:20])
-    for node in nodes:  # Python looks at the direct imports only
-        named = python_dll(node.name)
-        if version and named and named[0] and not named[1] and not named[2] and named[0] != version:
-            return Outcome("python_conflict", 0, node.name)
+    # Python looks at the first of the direct imports that is called python and digits, but for python3.dll.
+    first = next((node.name for node in nodes if re.fullmatch(r"python\d{2,}\.dll", node.name)), None)
+    if version and first and first.lower() != f"python{version[0]}{version[1]}.dll":
+        return Outcome("python_conflict", 0, first)
     return Outcome("ok")
