@@ -16,7 +16,59 @@ def add_commands(commands: Any) -> None:
     Args:
         commands: What ``ArgumentParser.add_subparsers`` gave.
     """
+    _add_doctor(commands)
     _add_inspect(commands)
+
+
+_DOCTOR = """\
+Looks at what this machine can compile and run, and says what to type where something is in the way: Pythons, Visual
+Studio and its toolsets, the Windows SDK, this shell, CUDA and the compilers its nvcc accepts, torch, versions of
+packages that break builds, memory. Changes nothing.
+"""
+_DOCTOR_EXAMPLES = """\
+examples:
+  sage-attention doctor                       everything, a line each
+  sage-attention doctor -v                    with the evidence
+  sage-attention doctor --for torch-scatter   is there a wheel for this Python? what would a build need?
+  sage-attention doctor --python 3.11         for another Python than the one that runs this
+  sage-attention doctor env --toolset 14.38 --shell cmd > activate.bat && call activate.bat
+
+exit code: 0 nothing is in the way, 1 something is, 2 wrong usage
+"""
+_ENV = """\
+Prints the commands that set up a shell for a build: the compiler of one toolset, the Windows SDK, the Python, CUDA, and
+the flags that setuptools and torch ask for. Runs nothing.
+"""
+
+
+def _add_doctor(commands: Any) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="what this machine can compile, and how to mend what it cannot",
+        description=_DOCTOR,
+        epilog=_DOCTOR_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--for", dest="package", metavar="PACKAGE", help="a package to install: name or name==version")
+    parser.add_argument("--python", metavar="PYTHON", help="path or version of another Python to look at")
+    parser.add_argument("-v", "--verbose", action="store_true", help="notes and evidence too")
+    _add_output_options(parser)
+    parser.set_defaults(run=_doctor, action="look")
+    actions = parser.add_subparsers(dest="action", metavar="", title="more")
+    env = actions.add_parser("env", help="print the commands that activate a compiler", description=_ENV)
+    env.add_argument(
+        "--toolset", metavar="VERSION", help="of MSVC (14.38) or gcc (12); default: the one that fits CUDA"
+    )
+    env.add_argument("--python", metavar="PYTHON", default=argparse.SUPPRESS, help="path or version")
+    env.add_argument("--target", choices=("x64", "x86", "arm64"), help="default: that of the Python")
+    env.add_argument("--shell", choices=("cmd", "powershell", "bash"), help="default: cmd on Windows, bash elsewhere")
+    env.add_argument("--lang", choices=LANGUAGES, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from .doctor.command import run
+
+    return run(arguments)
 
 
 def _add_inspect(commands: Any) -> None:

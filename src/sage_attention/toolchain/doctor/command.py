@@ -1,0 +1,80 @@
+"""``sage-attention doctor``: from arguments to an exit code.
+
+Exit codes: 0 nothing is in the way, 1 something is, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, TYPE_CHECKING
+
+from sage_attention.toolchain.wording import choose_language
+
+from . import show
+from .facts import gather
+from .judge import judge
+
+if TYPE_CHECKING:
+    import argparse
+
+    from sage_attention.toolchain.system import System
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace, system: System | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        arguments: As the command line parsed them.
+        system: The machine; this one by default.
+
+    Returns:
+        The exit code.
+    """
+    if system is None:
+        from sage_attention.toolchain.system import RealSystem
+
+        system = RealSystem()
+    language = choose_language(arguments.lang)
+    if arguments.action == "env":
+        from .activation import run as run_activation
+
+        return run_activation(arguments, system, write)
+    facts = gather(system, arguments.python)
+    findings = judge(facts)
+    if arguments.package:
+        from .package import judge_package
+
+        findings = (*judge_package(system, facts, arguments.package, findings), *findings)
+        if not arguments.verbose and arguments.format == "text":  # what was asked, and what is in its way
+            findings = tuple(f for f in findings if f.section in ("package", "verdict") or f.status == "fail")
+    if arguments.format == "json":
+        write(show.as_json(findings, language, windows=facts.windows))
+    else:
+        write(show.as_text(findings, language, windows=facts.windows, verbose=arguments.verbose))
+    return 1 if any(finding.status == "fail" for finding in findings) else 0
+
+
+def write(text: str, stream: IO[str] | None = None) -> None:
+    """Prints on any console: what its encoding lacks is replaced, one that is gone swallows it.
+
+    Args:
+        text: What to print.
+        stream: Where; standard output by default.
+    """
+    out = sys.stdout if stream is None else stream
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding, "replace")
+    try:
+        if out is not None:
+            out.write(text)
+            out.flush()
+    except (OSError, ValueError):  # a closed pipe, no console
+        return
+
+
+_PLAIN = str.maketrans({"✓": "ok", "✗": "x", "·": "-", "×": "x"})
