@@ -42,6 +42,9 @@ def judge(found: Survey, expected_exports: tuple[str, ...] = ()) -> list[Finding
         if absent:
             facts = {"count": str(len(absent)), "symbols": few(absent, 10)}
             findings.append(Finding("exports_missing", found.subject.title, facts))
+    python = found.target.python
+    if python is not None and (python / "conda-meta").is_dir() and any(file.binary.pe for file in found.files):
+        findings.append(Finding("conda", found.subject.title, {}))
     order = {"error": 0, "warning": 1, "note": 2}
     unique = {(item.code, item.file, str(item.facts)): item for item in findings}
     return sorted(unique.values(), key=lambda item: (order[item.severity], item.file, item.code))
@@ -83,6 +86,8 @@ def _node_findings(node: Node, via: tuple[str, ...], file: Surveyed, found: Surv
         kind = dll_kind(node.name)
         if file.binary.pe is None:
             yield Finding("missing_so", file.name, facts)
+        elif kind == "python" and node.name in file.python.dlls and file.version not in (None, file.python.version):
+            return  # said as python_conflict
         elif kind in ("debug_crt", "openmp_debug"):
             yield Finding("debug_runtime", file.name, facts)
         elif kind == "gpu_driver":

@@ -52,12 +52,12 @@ def wheel_findings(found: Survey) -> Iterator[Finding]:
 
 def _stable_abi(file: Surveyed, tags: WheelTags | None) -> Iterator[Finding]:
     """A promise of the stable ABI, given by the wheel's tag, the file's name, or ``python3.dll``."""
-    promised = file.role == "module" and (
-        (tags is not None and tags.abi3) or (file.module is not None and file.module.abi3) or file.python.stable
-    )
+    if tags is not None and tags.no_abi and file.python.symbols:
+        yield Finding("none_uses_python", file.name, {"tag": tags.text, "symbols": few(file.python.symbols)})
+        return
+    named = file.module is not None and file.module.abi3
+    promised = file.role == "module" and ((tags is not None and tags.abi3) or named or file.python.stable)
     if not promised or (file.module and file.module.python):
-        if tags is not None and tags.no_abi and file.python.symbols:
-            yield Finding("none_uses_python", file.name, {"tag": tags.text, "symbols": few(file.python.symbols)})
         return
     for library in file.python.dlls:
         if not re.fullmatch(r"python3t?(_d)?\.dll", library, re.IGNORECASE):

@@ -108,9 +108,8 @@ def _surveyed(name: str, binary: Binary, found: Survey) -> Surveyed:
         operators = torch_use(binary).kind != "none" and not use.symbols
         role = "library" if operators else "module"
     tags, target = found.subject.tags, found.target
-    version = target.version or (module.python if module else None) or use.version
-    if version is None and tags and not tags.abi3 and not tags.no_abi:
-        version = tags.python
+    tagged = tags.python if tags and not tags.abi3 and not tags.no_abi else None
+    version = target.version or (module.python if module else None) or tagged or use.version
     return Surveyed(name, binary, role, module, use, torch_use(binary), version)
 
 
@@ -209,7 +208,9 @@ def library_runtimes(file: Surveyed) -> dict[str, list[str]]:
     rows += [
         (node.name, node.binary)
         for node, _ in walk(file.nodes)
-        if node.binary is not None and node.state in ("load_dir", "added_dir") and not crt_itself(node.name)
+        if node.binary is not None
+        and node.state in ("load_dir", "added_dir", "guessed_dir")
+        and not crt_itself(node.name)
     ]
     for name, binary in rows:
         for flavour in crt.flavours(binary):

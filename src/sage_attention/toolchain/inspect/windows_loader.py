@@ -96,7 +96,7 @@ class WindowsProcess:
         if python:
             for name in self.app:
                 found = python_dll(name)
-                if (found and not found[2]) or name in windows_names("with_python"):
+                if (found and not found[2]) or name == "vcruntime140.dll":
                     self.loaded[name] = self.app[name]
 
     def place(self, path: Path) -> str:
@@ -157,7 +157,7 @@ class WindowsProcess:
             node.state = "known"
             return node
         folders = [("load_dir", here), ("app_dir", self.target.python)]
-        folders += [("added_dir", added.folder) for added in self.added]
+        folders += [("added_dir" if added.certain else "guessed_dir", added.folder) for added in self.added]
         folders += [("registered_dir", folder) for folder in self.target.dll_directories]
         if self.target.torch and "torch" in self.target.after:
             folders.append(("added_dir", self.target.torch / "lib"))
