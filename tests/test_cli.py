@@ -124,7 +124,9 @@ def test_hints_before_training(tmp_path, capsys):
     assert "hint:" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("command", "name", "suffix"), [("predict", "p.csv", ".parquet"), ("embed", "e.CSV", ".npy")])
+@pytest.mark.parametrize(
+    ("command", "name", "suffix"), [("predict", "p.json", ".parquet or .csv"), ("embed", "e.CSV", ".npy")]
+)
 def test_results_are_not_named_as_what_they_are_not(network, tmp_path, capsys, command, name, suffix):
     words = ["--model", str(tmp_path), "--edges", str(network / "edges.csv"), "--out", str(tmp_path / name)]
     assert main([command, *words]) == 2

@@ -97,6 +97,7 @@ def test_really_long_paths(tmp_path):
     from safetensors import safe_open
 
     from sage_attention.recipes import output
+    from sage_attention.recipes.predictions import write_predictions
     from sage_attention.recipes.tables import open_table
     from sage_attention.recipes.tables_numpy import read_npy
 
@@ -106,7 +107,7 @@ def test_really_long_paths(tmp_path):
     with output.all_or_nothing(deep, mark="p.parquet") as beside:
         output.write_npy(beside / "a.npy", np.arange(3, dtype=np.int64))
         output.write_safetensors(beside / "m.safetensors", {"w": np.eye(2, dtype=np.float32)})
-        output.write_predictions_parquet(beside / "p.parquet", [1, 2], ["x"], np.ones((2, 1), np.float32))
+        write_predictions(beside / "p.parquet", [1, 2], ["x"], np.ones((2, 1), np.float32))
         output.write_text(beside / ("long name " + "y" * 150 + ".csv"), "source,target\n0,1\n")
     assert read_npy(folder / "a.npy").tolist() == [0, 1, 2]
     with safe_open(str(folder / "m.safetensors"), framework="np") as file:

@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         apply.add_argument(
             "--out", type=_arguments.path, required=True, metavar="FILE",
-            help="Parquet: node, predicted, probability"
+            help="Parquet, or CSV if it ends in .csv: node, predicted, probability"
             if name == "predict"
             else "NPY; the ids of its rows go to <name>.ids.npy",
         )  # fmt: skip
@@ -234,7 +234,7 @@ def _train(arguments: argparse.Namespace) -> int:
         for hint in hints:
             _say("hint: " + hint)
     sizes = {file: system_path(file).stat().st_size for file in files}
-    return _run_training(arguments, data, Path(files[0]).stem, sizes, hints)
+    return _run_training(arguments, data, f"Node classification of {Path(files[0]).name}", sizes, hints)
 
 
 def _run_training(

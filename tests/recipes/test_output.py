@@ -97,7 +97,7 @@ def test_a_really_full_disk(tmp_path, writer):
     code = f"""
 import resource, sys
 import numpy as np
-from sage_attention.recipes import output
+from sage_attention.recipes import output, predictions
 from sage_attention.errors import SageAttentionError
 import pyarrow.parquet, safetensors.numpy
 resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
@@ -105,7 +105,7 @@ a = np.random.default_rng(0).random((100_000, 2)).astype(np.float32)
 path = {str(tmp_path / "out.bin")!r}
 try:
     {{"npy": lambda: output.write_npy(path, a),
-     "parquet": lambda: output.write_predictions_parquet(path, np.arange(len(a)), ["a", "b"], a),
+     "parquet": lambda: predictions.write_predictions(path, np.arange(len(a)), ["a", "b"], a),
      "safetensors": lambda: output.write_safetensors(path, {{"a": a}}),
      "json": lambda: output.write_json(path, a)}}[{writer!r}]()
 except SageAttentionError as error:
@@ -288,56 +288,6 @@ def test_npy_round_trip(tmp_path, array):
 def test_npy_never_pickles(tmp_path):
     with pytest.raises(ArgumentError, match="object"):
         output.write_npy(tmp_path / "a.npy", np.array([{}, None], dtype=object))
-    assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize("ids", [[7, 9, 2**40], ["a", "图", ""], np.array([1, 2, 3], dtype=np.int32)])
-def test_predictions_round_trip(tmp_path, ids):
-    pq = pytest.importorskip("pyarrow.parquet")
-    pa = pytest.importorskip("pyarrow")
-    table = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]], dtype=np.float32)
-    output.write_predictions_parquet(tmp_path / "p.parquet", ids, ["猫", "dog"], table)
-    read = pq.read_table(tmp_path / "p.parquet")
-    assert read.column_names == ["node", "predicted", "probability"]
-    assert read.schema.field("node").type == (pa.string() if isinstance(ids[0], str) else pa.int64())
-    assert read.schema.field("predicted").type == pa.string()
-    assert read.schema.field("probability").type == pa.float32()
-    assert read["node"].to_pylist() == list(ids)
-    assert read["predicted"].to_pylist() == ["猫", "dog", "猫"]
-    np.testing.assert_array_equal(read["probability"].to_numpy(), np.float32([0.9, 0.8, 0.5]))
-
-
-def test_predictions_over_several_row_groups(tmp_path, monkeypatch):
-    pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(output, "_ROWS_PER_GROUP", 4)
-    table = np.random.default_rng(0).random((11, 3)).astype(np.float32)
-    output.write_predictions_parquet(tmp_path / "p.parquet", np.arange(11), list("abc"), table)
-    read = pq.read_table(tmp_path / "p.parquet")
-    assert pq.ParquetFile(tmp_path / "p.parquet").num_row_groups == 3
-    assert read["node"].to_pylist() == list(range(11))
-    assert read["predicted"].to_pylist() == ["abc"[one] for one in table.argmax(axis=1)]
-
-
-def test_predictions_of_no_nodes(tmp_path):
-    pq = pytest.importorskip("pyarrow.parquet")
-    output.write_predictions_parquet(tmp_path / "p.parquet", [], ["a"], np.zeros((0, 1), dtype=np.float32))
-    assert pq.read_table(tmp_path / "p.parquet").num_rows == 0
-
-
-def test_predictions_refuse_nonsense(tmp_path):
-    pytest.importorskip("pyarrow")
-    good = np.full((2, 2), 0.5, dtype=np.float32)
-    path = tmp_path / "p.parquet"
-    with pytest.raises(ArgumentError, match=r"shape \[3, 2\]"):
-        output.write_predictions_parquet(path, [1, 2, 3], ["a", "b"], good)
-    with pytest.raises(ArgumentError, match="integers or strings"):
-        output.write_predictions_parquet(path, [1.5, 2.0], ["a", "b"], good)
-    with pytest.raises(ArgumentError, match="int64"):
-        output.write_predictions_parquet(path, np.array([1, 2**63], dtype=np.uint64), ["a", "b"], good)
-    bad = good.copy()
-    bad[1, 1] = np.nan
-    with pytest.raises(ArgumentError, match="nan in row 1"):
-        output.write_predictions_parquet(path, [1, 2], ["a", "b"], bad)
     assert names(tmp_path) == []
 
 

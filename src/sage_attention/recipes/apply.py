@@ -11,6 +11,7 @@ from sage_attention.inference import load_model
 from sage_attention.recipes import output
 from sage_attention.recipes.dataset import load_dataset
 from sage_attention.recipes.features import read_features
+from sage_attention.recipes.predictions import write_predictions
 
 if TYPE_CHECKING:
     from sage_attention.graph import Graph
@@ -45,18 +46,18 @@ def _load(
     return model, data, Graph.from_edge_index(data.edge_index[:, kept], data.num_nodes)
 
 
-_OTHER_KINDS = {".csv", ".tsv", ".txt", ".json", ".npz", ".npy", ".parquet"}
+_KINDS = {".csv", ".tsv", ".txt", ".json", ".npz", ".npy", ".parquet"}
 
 
-def _output_file(out: str, suffix: str, inputs: tuple[str | None, ...]) -> Path:
+def _output_file(out: str, suffixes: tuple[str, ...], inputs: tuple[str | None, ...]) -> Path:
     """Makes sure, before the work is done, that a file can be written there.
 
     It must not be named as what it is not, and be none of those that are read.
     """
     check_name(out)
     path = Path(out)
-    if path.suffix.lower() in _OTHER_KINDS - {suffix}:
-        raise DataError(out, f"a file name that ends in {suffix}, which is what is written", path.suffix)
+    if path.suffix.lower() in _KINDS.difference(suffixes):
+        raise DataError(out, f"a file name that ends in {' or '.join(suffixes)}, which is what is written", path.suffix)
     if path.is_dir() or not path.name:
         raise DataError(out, "a file to write", "a folder", hint="name a file in it")
     path = system_path(output.prepare_output_folder(path.parent) / path.name)
@@ -84,13 +85,13 @@ def predict(
     num_threads: int = 0,
     encoding: str | None = None,
 ) -> int:
-    """Writes class and probability of every node as Parquet.
+    """Writes class and probability of every node, as Parquet or CSV.
 
     Args:
         folder: The output folder of a training run.
         edges: A file of edges.
         features: A file of features, None for a model that was trained without.
-        out: The file to write.
+        out: The file to write: CSV if it ends in ``.csv``, else Parquet.
         undirected: Take edges in both directions; None as in training.
         num_threads: 0 is one per core.
         encoding: Of text files without a byte order mark; None for UTF-8.
@@ -102,10 +103,10 @@ def predict(
         DataError: A file is wrong or does not fit the model, or `out` is named as another kind of file.
         SageAttentionError: `out` cannot be written.
     """
-    path = _output_file(out, ".parquet", (edges, features))
+    path = _output_file(out, (".parquet", ".csv"), (edges, features))
     model, data, graph = _load(folder, edges, features, undirected, encoding)
     probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
-    output.write_predictions_parquet(path, data.node_ids, model.config.class_names, probabilities)
+    write_predictions(path, data.node_ids, model.config.class_names, probabilities)
     return data.num_nodes
 
 
@@ -124,7 +125,7 @@ def embed(
     Arguments, result and errors are those of ``predict``; `out` is an NPY file, and the ids of its rows are written
     beside it as ``<name>.ids.npy``.
     """
-    path = _output_file(out, ".npy", (edges, features))
+    path = _output_file(out, (".npy",), (edges, features))
     model, data, graph = _load(folder, edges, features, undirected, encoding)
     embeddings = model.embed(graph, data.features, num_threads=num_threads)
     with output.all_or_nothing(path.parent, mark=path.name) as beside:

@@ -23,6 +23,7 @@ from sage_attention.recipes import output
 from sage_attention.recipes.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint
 from sage_attention.recipes.interrupts import undisturbed
 from sage_attention.recipes.memory import peak_rss_mb
+from sage_attention.recipes.predictions import write_predictions
 from sage_attention.recipes.progress import Progress
 from sage_attention.recipes.report import RunSummary, write_report
 from sage_attention.recipes.trainer import Trainer, TrainingOptions, TrainingState
@@ -267,9 +268,7 @@ def _write_results(
     with output.all_or_nothing(out, mark="metrics.json") as beside:
         output.write_json(beside / CONFIG_FILE, config.to_json())
         output.write_safetensors(beside / MODEL_FILE, model.tensors, {CONFIG_FILE: json.dumps(config.to_json())})
-        output.write_predictions_parquet(
-            beside / "predictions.parquet", data.node_ids, config.class_names, probabilities
-        )
+        write_predictions(beside / "predictions.parquet", data.node_ids, config.class_names, probabilities)
         output.write_npy(beside / "embeddings.npy", embeddings)
         write_report(beside / "report.html", summary)
         output.write_json(beside / "metrics.json", metrics)

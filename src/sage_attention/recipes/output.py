@@ -27,7 +27,7 @@ from sage_attention.recipes.interrupts import undisturbed
 from sage_attention.recipes.system_errors import BRIEFLY, is_read_only, patiently, reason_and_remedy, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 __all__ = [
     "all_or_nothing",
@@ -35,7 +35,6 @@ __all__ = [
     "prepare_output_folder",
     "write_json",
     "write_npy",
-    "write_predictions_parquet",
     "write_safetensors",
     "write_text",
 ]
@@ -46,7 +45,6 @@ PathLike = Union[str, "os.PathLike[str]"]
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = ".sage-", ".tmp"
 _STALE_SECONDS = 24 * 3600.0
 _PROBE_BYTES = 4096
-_ROWS_PER_GROUP = 1 << 20
 
 _NO_FSYNC = {errno.EINVAL, getattr(errno, "ENOTSUP", errno.EINVAL), errno.ENOSYS}
 
@@ -342,80 +340,6 @@ def write_npy(path: PathLike, array: npt.ArrayLike) -> None:
         raise ArgumentError("array", "an array of numbers or strings", f"dtype {values.dtype}")
     with atomic_write(path) as file:
         np.save(_WriteOnly(file), values, allow_pickle=False)
-
-
-def _checked_node_ids(node_ids: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Node ids as int64 or as an array of str; shape [N]."""
-    ids = np.asarray(node_ids)
-    if ids.ndim != 1:
-        raise ArgumentError("node_ids", "one id per node, shape [N]", f"shape {list(ids.shape)}")
-    if ids.dtype.kind in "iu":
-        if ids.size and int(ids.max()) > np.iinfo(np.int64).max:
-            raise ArgumentError("node_ids", "ids that fit int64", int(ids.max()))
-        return ids.astype(np.int64)
-    if ids.dtype.kind == "U" or all(isinstance(one, str) for one in ids.tolist()):
-        return ids.astype(object)
-    raise ArgumentError("node_ids", "integers or strings", f"dtype {ids.dtype}")
-
-
-def write_predictions_parquet(
-    path: PathLike,
-    node_ids: npt.ArrayLike,
-    class_names: Sequence[str],
-    probabilities: npt.NDArray[np.floating[Any]],
-) -> None:
-    """Write one row per node: the node, the class predicted for it, and how probable that class is.
-
-    Columns: ``node`` (int64 or string), ``predicted`` (string), ``probability`` (float32).
-
-    Args:
-        path: The Parquet file.
-        node_ids: Ids as the user knows them, integers or strings, shape [N].
-        class_names: Names of the K classes.
-        probabilities: float32 [N, K]. Ties go to the first class.
-
-    Raises:
-        ArgumentError: Shapes do not agree, an id is neither integer nor string, or a probability is not
-            finite.
-        MissingDependencyError: pyarrow is not installed.
-        SageAttentionError: The file cannot be written.
-
-    Example:
-        >>> write_predictions_parquet("predictions.parquet", [7, 9], ["cat", "dog"],
-        ...                           np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32))
-    """
-    ids = _checked_node_ids(node_ids)
-    table = np.asarray(probabilities)
-    if table.ndim != 2 or table.shape != (len(ids), len(class_names)) or not len(class_names):
-        raise ArgumentError(
-            "probabilities",
-            f"shape [{len(ids)}, {len(class_names)}] (nodes, classes)",
-            f"shape {list(table.shape)}",
-        )
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingDependencyError("pyarrow", "Writing predictions as Parquet", "tables") from error
-    names = pa.array([str(name) for name in class_names], type=pa.string())
-    id_type = pa.int64() if ids.dtype == np.int64 else pa.string()
-    schema = pa.schema([("node", id_type), ("predicted", pa.string()), ("probability", pa.float32())])
-    with atomic_write(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        # Group by group, so that a memory-mapped table of a billion values never has to fit into memory.
-        for start in range(0, len(ids), _ROWS_PER_GROUP):
-            rows = slice(start, start + _ROWS_PER_GROUP)
-            block = np.asarray(table[rows])
-            winners = block.argmax(axis=1)
-            best = block[np.arange(len(block), dtype=np.int64), winners].astype(np.float32)  # argmax finds NaN first
-            if not np.isfinite(best).all():
-                row = start + int(np.flatnonzero(~np.isfinite(best))[0])
-                raise ArgumentError("probabilities", "finite numbers", f"{best[row - start]} in row {row}")
-            writer.write_table(
-                pa.table(
-                    [pa.array(ids[rows], type=id_type), names.take(pa.array(winners)), pa.array(best)],
-                    schema=schema,
-                )
-            )
 
 
 def write_safetensors(
