@@ -282,8 +282,9 @@ class RealSystem(System):
     def windows_version(self) -> tuple[int, int, int] | None:  # noqa: D102
         if sys.platform != "win32":
             return None
-        version = sys.getwindowsversion()
-        return version.major, version.minor, version.build
+        # What the kernel says, not what it says to programs that are older than it.
+        major, minor, build = sys.getwindowsversion().platform_version[:3]
+        return major, minor, build
 
 
 def _native_machine(machine: str) -> str:

@@ -64,6 +64,7 @@ EXPECTED = {
         ["warn python.store_alias", "fail msvc.none", "warn machine.long_paths", "warn machine.memory_short"],
         "cpp_no cuda_none",
     ),
+    "portable_msvc": (["fail cuda.host_of_shell", "warn machine.memory_short"], "cpp_yes cuda_no"),
     "store_python": (["warn python.store", "fail msvc.none", "warn machine.long_paths"], "cpp_no cuda_none"),
     "two_toolsets": (["warn cuda.host_not_default", "warn machine.memory_short"], "cpp_yes cuda_choose"),
     "ubuntu": (["fail python.header_missing.apt"], "cpp_no cuda_none"),

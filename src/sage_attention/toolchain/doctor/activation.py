@@ -110,7 +110,7 @@ def _toolkit(facts: Facts) -> CudaToolkit | None:
 
 def _windows(facts: Facts, wanted: str | None, target: str) -> Plan:
     toolkit = _toolkit(facts)
-    studio, toolset = _toolset(facts, wanted, target, toolkit)
+    studio, toolset = _toolset(facts, wanted, target, toolkit if target == facts.target else None)
     host = next(
         (h for h in (facts.machine.architecture, "x64", "x86", "arm64") if (h, target) in toolset.compilers), ""
     )
@@ -253,7 +253,10 @@ def _cmd(made: Plan) -> str:
     lines += [
         "@if defined VSCMD_VER echo This shell already has MSVC %VCToolsVersion%: use a new one. 1>&2 & exit /b 1"
     ]
-    lines.append(f'@call "{quote(made.vcvarsall or "")}" {" ".join(made.arguments)} || exit /b 1')
+    called = quote(made.vcvarsall or "").replace("%", "%%")  # call looks for variables once more
+    lines.append(f'@call "{called}" {" ".join(made.arguments)}')
+    # Its exit code is not to be relied on; this variable is.
+    lines.append("@if not defined VCToolsVersion echo vcvarsall.bat failed. 1>&2 & exit /b 1")
     lines += [f'@set "{name}={quote(value)}"' for name, value in made.variables]
     if made.folders:
         lines.append(f'@set "PATH={";".join(map(quote, made.folders))};%PATH%"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
@@ -195,6 +196,7 @@ class Environment:
         missing_includes: Folders of INCLUDE that are not there.
         missing_libraries: Folders of LIB that are not there.
         nvcc: Every ``nvcc`` of PATH.
+        lacks: What no folder of INCLUDE and LIB has of the files that every build opens, e.g. ``"kernel32.lib"``.
     """
 
     variables: Mapping[str, str]
@@ -203,6 +205,7 @@ class Environment:
     missing_includes: tuple[str, ...] = ()
     missing_libraries: tuple[str, ...] = ()
     nvcc: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
     def get(self, name: str) -> str:
         """A variable, or nothing."""
@@ -212,6 +215,23 @@ class Environment:
     def developer_prompt(self) -> bool:
         """Whether ``vcvarsall`` or ``VsDevCmd`` ran in this shell."""
         return bool(self.get("VCINSTALLDIR") or self.get("VSCMD_ARG_TGT_ARCH") or self.get("VSCMD_VER"))
+
+    @property
+    def whole(self) -> bool:
+        """Whether cl.exe is on PATH and finds the headers and libraries that every build needs."""
+        return bool(self.compilers and self.get("INCLUDE") and self.get("LIB")) and not self.lacks
+
+    @property
+    def toolset(self) -> str:
+        """Version of the MSVC tools that are active, as far as it is known."""
+        if self.get("VCToolsVersion"):
+            return self.get("VCToolsVersion").rstrip("\\")
+        match = (
+            re.search(r"[\\/]MSVC[\\/](14\.\d\d\.\d+)[\\/]", self.compilers[0], re.IGNORECASE)
+            if self.compilers
+            else None
+        )
+        return match[1] if match else ""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,26 @@ def gather(system: System) -> tuple[Environment, tuple[Problem, ...]]:
         missing_includes=_missing(system, variables.get("INCLUDE", "")),
         missing_libraries=_missing(system, variables.get("LIB", "")),
         nvcc=system.which("nvcc"),
+        lacks=_lacks(system, variables),
     ), ()
 
 
-def _missing(system: System, folders: str) -> tuple[str, ...]:
-    listed = dict.fromkeys(folder.strip().strip('"') for folder in folders.split(";") if folder.strip())
-    return tuple(folder for folder in listed if not system.is_folder(folder))
+# What every build opens: of the compiler, of the C runtime, of the Windows API.
+_HEADERS = ("vcruntime.h", "corecrt.h", "Windows.h")
+_LIBRARIES = ("vcruntime.lib", "ucrt.lib", "kernel32.Lib")
+
+
+def _folders(listed: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(folder.strip().strip('"') for folder in listed.split(";") if folder.strip()))
+
+
+def _missing(system: System, listed: str) -> tuple[str, ...]:
+    return tuple(folder for folder in _folders(listed) if not system.is_folder(folder))
+
+
+def _lacks(system: System, variables: dict[str, str]) -> tuple[str, ...]:
+    lacks = []
+    for variable, names in (("INCLUDE", _HEADERS), ("LIB", _LIBRARIES)):
+        folders = _folders(variables.get(variable, ""))
+        lacks += [name for name in names if not any(system.is_file(system.join(f, name)) for f in folders)]
+    return tuple(lacks)

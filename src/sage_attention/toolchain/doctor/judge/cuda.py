@@ -93,10 +93,17 @@ def _toolkits(facts: Facts) -> list[Finding]:
 
 def _msvc(facts: Facts, toolkit: CudaToolkit) -> list[Finding]:
     bounds = toolkit.bounds
-    if not facts.toolsets:
+    active = numbers(facts.environment.toolset)
+    if not facts.toolsets and not active:
         return []
     if bounds is None or bounds.msvc is None:
         return [Finding("cuda", "warn", "cuda.bounds_unknown", {"version": toolkit.version or "?"})]
+    if not facts.toolsets:  # a compiler that is active and nowhere installed
+        fits = bounds.msvc[0] <= 1900 + active[1] < bounds.msvc[1]
+        shell = {"version": short(toolkit.version) or "?", "window": window(bounds.msvc)}
+        shell["toolset"] = facts.environment.toolset
+        which = "cuda.host_ok" if fits else "cuda.host_of_shell"
+        return [Finding("cuda", "ok" if fits else "fail", which, shell)]
     fit = accepted(facts, toolkit)
     default = _default(facts)
     values = {
@@ -126,7 +133,7 @@ def _msvc(facts: Facts, toolkit: CudaToolkit) -> list[Finding]:
 
 def _default(facts: Facts) -> Toolset | None:
     """What a build takes when nobody says otherwise: of the active prompt, else of the newest installation."""
-    active = facts.environment.get("VCToolsVersion").rstrip("\\")
+    active = facts.environment.toolset
     for _, toolset in facts.toolsets:
         if active and toolset.version == active:
             return toolset

@@ -30,7 +30,7 @@ def _prompt(facts: Facts, environment: Environment) -> list[Finding]:
     cl, include, lib = bool(environment.compilers), environment.get("INCLUDE"), environment.get("LIB")
     values = {
         "cl": environment.compilers[0] if cl else "-",
-        "toolset": environment.get("VCToolsVersion") or "?",
+        "toolset": environment.toolset or "?",
         "target": _target(environment) or "?",
         "host": environment.get("VSCMD_ARG_HOST_ARCH") or "?",
         "python": facts.target,
@@ -42,10 +42,10 @@ def _prompt(facts: Facts, environment: Environment) -> list[Finding]:
         elif facts.toolsets:
             found.append(Finding("environment", "ok", "environment.plain", values))
         return found
-    if not (cl and include and lib):
+    if not environment.whole:
         missing = [name for name, there in (("cl.exe", cl), ("INCLUDE", include), ("LIB", lib)) if not there]
-        values["missing"] = ", ".join(missing)
-        found.append(Finding("environment", "fail", "environment.half", values))
+        values["missing"] = ", ".join(missing or environment.lacks)
+        found.append(Finding("environment", "fail", "environment.half", values, environment.lacks))
     else:
         found.append(
             Finding("environment", "ok", "environment.prompt", values, (f"cl.exe: {environment.compilers[0]}",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sage_attention.toolchain.data_files import table
@@ -44,7 +45,14 @@ def usable_sdk(facts: Facts) -> str | None:
 
 def judge(facts: Facts) -> list[Finding]:
     """Installations, toolsets, SDK."""
-    return [*_studios(facts), *_sdks(facts)]
+    if facts.environment.whole and not facts.visual_studios:
+        values = {"toolset": facts.environment.toolset or "?", "cl": facts.environment.compilers[0]}
+        return [Finding("msvc", "ok", "msvc.of_shell", values)]
+    found = [*_studios(facts), *_sdks(facts)]
+    if facts.environment.whole:
+        # A compiler that is active and whole needs no installation: a portable one, one of conda, one from a share.
+        found = [replace(finding, status="warn") if finding.status == "fail" else finding for finding in found]
+    return found
 
 
 def _values(facts: Facts, studio: VisualStudio) -> dict[str, str]:
