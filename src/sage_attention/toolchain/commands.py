@@ -87,8 +87,8 @@ def _add_inspect(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     inspect.add_argument(
-        "subject", nargs="?", metavar="FILE|WHEEL|PACKAGE",
-        help="a binary, a wheel, a folder, or the name of an installed module or distribution",
+        "subject", nargs="*", metavar="FILE|WHEEL|PACKAGE",
+        help="binaries, wheels, folders, or names of installed modules or distributions",
     )  # fmt: skip
     target = inspect.add_argument_group("the installation it shall run in (default: a usual one)")
     target.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -79,6 +80,22 @@ def test_both_languages_and_the_tree(tmp_path, capsys):
     assert "1 errors, 0 warnings, 0 notes" in out
     assert main(["inspect", str(path), "--lang", "zh"]) == 0
     assert "任何地方都找不到" in capsys.readouterr().out
+
+
+def test_several_and_a_pattern(tmp_path, inspect):
+    for name in ("a", "b"):
+        binaries.wheel(tmp_path, f"{name}-1.0-py3-none-win_amd64.whl", {"a/a.dll": binaries.pe(CRT, ["f"])})
+    _, reports = inspect(tmp_path / "*.whl")
+    assert [report["tag"] for report in reports] == ["py3-none-win_amd64"] * 2
+    assert "a pattern that some file matches" in inspect(tmp_path / "*.zip")[1]
+
+
+def test_without_the_readers(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "a.dll"
+    path.write_bytes(binaries.pe(CRT, ["f"]))
+    monkeypatch.setitem(sys.modules, "pefile", None)
+    assert main(["inspect", str(path)]) == 2
+    assert 'pip install "sage-graph-attention[tool]"' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["no such file.whl"], ["no_such_module_at_all"], ["x.pyd"], []])

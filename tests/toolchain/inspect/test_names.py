@@ -116,8 +116,9 @@ def test_run_time_libraries(imports, found):
 
 def test_who_needs_a_run_time_library_of_14_40():
     assert runtime_demands(pe({"MSVCP140.dll": ["_Mtx_lock", "_Xlen"]})) == ("_Mtx_lock",)
-    assert not runtime_demands(pe({"MSVCP140.dll": ["_Xlen"]}))
-    assert not runtime_demands(pe({"MSVCP140.dll": ["_Mtx_lock"]}, linker=(14, 39)))
+    assert runtime_demands(pe({"MSVCP140.dll": ["_Mtx_lock"]}, linker=(14, 0), made_by="LLVM"))
+    assert not runtime_demands(pe({"MSVCP140.dll": ["_Mtx_unlock", "_Xlen"]}))
+    assert not runtime_demands(pe({"MSVCP140.dll": ["_Mtx_lock", "_Mtx_init_in_situ"]}))
 
 
 def test_stable_abi():

@@ -50,26 +50,42 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     language = choose_language(arguments.lang)
-    if (arguments.subject is None) == (arguments.trace is None):
-        got = "neither" if arguments.subject is None else "both"
+    if bool(arguments.subject) == bool(arguments.trace):
+        got = "both" if arguments.trace else "neither"
         raise ArgumentError("inspect", "a FILE, WHEEL or PACKAGE, or --trace MODULE", got)
-    if arguments.trace is not None:
+    if arguments.trace:
         return _trace(arguments, language)
     target = describe_target(
         arguments.python, arguments.site, arguments.torch, arguments.windows,
         tuple(arguments.after or ()), tuple(arguments.dll_directory or ()),
     )  # fmt: skip
     expected = expected_exports(arguments.expect_exports)
-    with tempfile.TemporaryDirectory(prefix="sage-attention-inspect-") as scratch:
-        found = survey(find_subject(arguments.subject, target.site, Path(scratch).resolve()), target)
-        findings = judge(found, expected)
-        if arguments.format == "json":
-            text = json.dumps(document(found, findings, language), indent=1, ensure_ascii=False)
-        else:
-            text = "\n".join(render(found, findings, language, arguments.verbose))
-    _print(text)
-    bad = bool(found.unreadable) or any(item.severity != "note" for item in findings)
+    rows, bad = [], False
+    for number, subject in enumerate(_expanded(arguments.subject)):
+        with tempfile.TemporaryDirectory(prefix="sage-attention-inspect-") as scratch:
+            found = survey(find_subject(subject, target.site, Path(scratch).resolve()), target)
+            findings = judge(found, expected)
+            bad = bad or bool(found.unreadable) or any(item.severity != "note" for item in findings)
+            if arguments.format == "json":
+                rows.append(document(found, findings, language))
+                continue
+            _print(("\n" if number else "") + "\n".join(render(found, findings, language, arguments.verbose)))
+    if arguments.format == "json":
+        _print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1, ensure_ascii=False))
     return int(arguments.strict and bad)
+
+
+def _expanded(subjects: list[str]) -> list[str]:
+    """Patterns that no shell has expanded: that of Windows leaves it to the program."""
+    found = []
+    for subject in subjects:
+        pattern = "*" in subject and not Path(subject).exists()
+        path = Path(subject)
+        matching = sorted(map(str, path.parent.glob(path.name))) if pattern else [subject]
+        if not matching:
+            raise ArgumentError("FILE", "a pattern that some file matches", subject)
+        found += matching
+    return found
 
 
 def _trace(arguments: argparse.Namespace, language: str) -> int:

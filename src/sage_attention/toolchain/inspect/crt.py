@@ -47,13 +47,16 @@ def toolset(binary: Binary) -> str:
 
 
 def runtime_demands(binary: Binary) -> tuple[str, ...]:
-    """The symbols through which a file of toolset 14.40 or later crashes with an older msvcp140.dll; empty if none."""
+    """The symbols through which a file crashes with an msvcp140.dll older than 14.40; empty if it does not.
+
+    Since that toolset the constructor of std::mutex leaves to the first lock what older libraries expect it to have done
+    (``_Mtx_init_in_situ``). So a file that locks and never initialises was built that way, whoever linked it.
+    """
     rule = data("windows_dlls")["runtime_break"]
-    facts = binary.pe
-    if facts is None or facts.linker < tuple(rule["since"]) or facts.made_by == "LLVM":
+    taken = {s for needed in binary.needed if needed.library.lower() == rule["library"] for s in needed.symbols}
+    if any(symbol.startswith(rule["not_with"]) for symbol in taken):
         return ()
-    symbols = (s for needed in binary.needed if needed.library.lower() == rule["library"] for s in needed.symbols)
-    return tuple(symbol for symbol in symbols if symbol.startswith(tuple(rule["symbol_prefixes"])))
+    return tuple(sorted(symbol for symbol in taken if symbol in rule["symbols"]))
 
 
 def newest_toolset(binaries: list[Binary]) -> tuple[int, int]:

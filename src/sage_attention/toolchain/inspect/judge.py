@@ -162,10 +162,10 @@ def _runtime_age(file: Surveyed) -> Iterator[Finding]:
     version = crt.file_version(runtime)
     since = tuple(data("windows_dlls")["runtime_break"]["since"])
     for name, binary, _ in users:
-        if binary.pe is None or binary.pe.made_by != "MSVC" or runtime.name not in {n.library for n in binary.needed}:
+        if binary.pe is None or runtime.name not in {n.library for n in binary.needed}:
             continue
         facts = {
-            "toolset": version_text(binary.pe.linker), "place": runtime.place or runtime.name,
+            "toolset": crt.toolset(binary), "place": runtime.place or runtime.name,
             "version": version_text(version[:3]),
         }  # fmt: skip
         demanded = crt.runtime_demands(binary)
@@ -173,7 +173,7 @@ def _runtime_age(file: Surveyed) -> Iterator[Finding]:
             yield Finding("runtime_demand", name, {"toolset": facts["toolset"], "symbols": few(demanded)})
         elif demanded and version[:2] < since:
             yield Finding("runtime_too_old", name, {**facts, "symbols": few(demanded)})
-        elif version and version[:2] < binary.pe.linker:
+        elif version and binary.pe.made_by == "MSVC" and version[:2] < binary.pe.linker:
             yield Finding("runtime_older", name, facts)
 
 
