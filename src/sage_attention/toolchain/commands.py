@@ -16,8 +16,31 @@ def add_commands(commands: Any) -> None:
     Args:
         commands: What ``ArgumentParser.add_subparsers`` gave.
     """
+    _add_explain(commands)
     _add_doctor(commands)
     _add_inspect(commands)
+
+
+_EXPLAIN = """\
+Reads what a failed build or import printed, names the root cause, quotes the line that proves it, and says what to
+type. Takes any log: pip, uv, conda, CMake, ninja, meson, setuptools, torch extensions, nvcc, MSVC, gcc, clang, Rust;
+any encoding (UTF-8, UTF-16 from PowerShell, GBK, Shift-JIS ...) and messages in many languages; a fragment will do.
+"""
+_EXPLAIN_EXAMPLES = """\
+examples:
+  pip install -v torch-scatter > build.log 2>&1         then: sage-attention explain build.log
+  python -c "import mypkg" 2>&1 | sage-attention explain
+  sage-attention explain build.log --format json        for scripts
+  sage-attention explain build.log --doctor             weighs in what this machine has
+
+answers:
+  explained     the cause, how sure it is, the fix; where the log does not decide, the candidates and what decides
+  no_failure    nothing failed; warnings that look bad are named harmless
+  insufficient  the log passes on that something failed and not what; which lines to send
+  unknown       no known signature; the first lines that report an error
+
+exit code: 0 explained or no failure, 1 not explained, 2 wrong usage or a file that cannot be read
+"""
 
 
 _DOCTOR = """\
@@ -39,6 +62,26 @@ _ENV = """\
 Prints the commands that set up a shell for a build: the compiler of one toolset, the Windows SDK, the Python, CUDA, and
 the flags that setuptools and torch ask for. Runs nothing.
 """
+
+
+def _add_explain(commands: Any) -> None:
+    parser = commands.add_parser(
+        "explain",
+        help="name the root cause in the log of a failed build or import",
+        description=_EXPLAIN,
+        epilog=_EXPLAIN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("logs", nargs="*", metavar="LOG", help="files in the order they were written; - or none: stdin")
+    parser.add_argument("--doctor", action="store_true", help="weigh in the facts of this machine")
+    _add_output_options(parser)
+    parser.set_defaults(run=_explain)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from .explain.command import run
+
+    return run(arguments)
 
 
 def _add_doctor(commands: Any) -> None:

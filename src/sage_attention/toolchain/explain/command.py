@@ -1,0 +1,71 @@
+"""Runs ``sage-attention explain``: files or standard input in, an explanation out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sage_attention.errors import DataError
+from sage_attention.toolchain.wording import choose_language
+
+from . import explain
+from .show import as_json, as_text
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["run"]
+
+_MOST_BYTES = 256 << 20
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explains the logs that were named.
+
+    Args:
+        arguments: ``logs``, ``format``, ``lang``, ``doctor``.
+
+    Returns:
+        0 where the failure was explained or there was none, 1 where it was not.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    language = choose_language(arguments.lang)
+    explanation = explain([_read(name) for name in arguments.logs or ["-"]], language)
+    if arguments.doctor:
+        from .machine import weigh
+
+        explanation = weigh(explanation, language)
+    _print(as_json(explanation) + "\n" if arguments.format == "json" else as_text(explanation, language))
+    return 0 if explanation.verdict in ("explained", "no_failure") else 1
+
+
+def _read(name: str) -> tuple[str, bytes]:
+    if name == "-":
+        stream = getattr(sys.stdin, "buffer", None)
+        if stream is None:
+            raise DataError(None, "a log on standard input", "no standard input", hint="name a file")
+        if sys.stdin.isatty():
+            end = "Ctrl-Z, Enter" if sys.platform == "win32" else "Ctrl-D"
+            print(f"sage-attention explain: paste the log, then {end}", file=sys.stderr)
+        return "-", stream.read(_MOST_BYTES)
+    try:
+        with Path(name).open("rb") as file:
+            return name, file.read(_MOST_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(name, "a readable log file", reason, hint="or pipe the log into this command") from error
+
+
+def _print(text: str) -> None:
+    stream = sys.stdout
+    if stream is None:
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.flush()
+    except (OSError, ValueError, LookupError):  # the other end is gone
+        return
