@@ -11,7 +11,7 @@ import pytest
 
 from sage_attention.cli import main
 from sage_attention.toolchain.explain import command, explain
-from sage_attention.toolchain.explain.machine import weigh
+from sage_attention.toolchain.explain.machine import gather, named, weigh
 
 LOG = "building\nLINK : fatal error LNK1104: cannot open file 'python39_d.lib'\n"
 
@@ -131,6 +131,23 @@ class TestMachine:
         before = explain(self.BARE)
         after = weigh(before, "en", {"vc_runtime": None, "moon_phase": 3})
         assert after.findings == before.findings
+
+    def test_facts_of_the_doctor_by_name(self):
+        from sage_attention.toolchain.doctor.facts import Facts, Machine, PythonInstall
+
+        python = PythonInstall("C:/p/python.exe", "3.11.9", "x86", ("running",), "embedded", "C:/p", running=True)
+        known = named(Facts(Machine("win32", "x64", long_paths=False, memory=(8 << 30, 1 << 30)), (python,)))
+        assert known["compiler"] is False
+        assert known["python_bits"] == 32
+        assert known["python_headers"] is False
+        assert known["long_paths"] is False
+        assert known["low_memory"] is True
+        linux = named(Facts(Machine("linux", "x64")))
+        assert "cl_on_path" not in linux
+        assert "python_headers" not in linux
+
+    def test_this_machine(self):
+        assert isinstance(gather(), dict)
 
     def test_no_doctor(self, monkeypatch):
         monkeypatch.setattr("sage_attention.toolchain.explain.machine.gather", lambda: None)

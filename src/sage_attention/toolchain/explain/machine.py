@@ -1,13 +1,11 @@
 """Weighs the facts of this machine in: what the doctor finds speaks for one cause and against another.
 
-Contract: the doctor is asked for named facts (``doctor.facts.gather() -> Mapping``); where it cannot be asked, or
-fails, the explanation stays as it is and says so.
+Contract: of the doctor's facts this knows a few by name (``named``), which entries of the knowledge base refer to;
+where the doctor fails, the explanation stays as it is and says so.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +13,55 @@ from .knowledge import load
 from .words import words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sage_attention.toolchain.doctor.facts import Facts
+
     from .result import Candidate, Explanation, Finding
 
-__all__ = ["gather", "weigh"]
+__all__ = ["gather", "named", "weigh"]
 
 _STEP = 0.15  # what one fact of the machine adds to or takes from a confidence
+_LITTLE = 16 << 30  # bytes of memory with which parallel builds of CUDA code fail
 
 
 def gather() -> Mapping[str, Any] | None:
     """The doctor's facts by name, or None where they cannot be had."""
     try:
-        facts = importlib.import_module("sage_attention.toolchain.doctor.facts").gather()
+        from sage_attention.toolchain.doctor.facts import gather as gather_facts
+        from sage_attention.toolchain.system import RealSystem
+
+        return named(gather_facts(RealSystem()))
     except Exception:  # noqa: BLE001  a machine in any state must not keep us from explaining
         return None
-    return facts if isinstance(facts, Mapping) else None
+
+
+def named(facts: Facts) -> dict[str, Any]:
+    """The facts that causes refer to; those that are unknown, or mean nothing on this system, are left out.
+
+    Args:
+        facts: What the doctor found.
+    """
+    environment, python, machine = facts.environment, facts.python, facts.machine
+    known: dict[str, Any] = {
+        "nvcc": bool(environment.nvcc) or any(cuda.nvcc for cuda in facts.cudas),
+        "ninja": facts.programs["ninja"].path is not None if "ninja" in facts.programs else None,
+        "low_memory": machine.memory[0] < _LITTLE if machine.memory else None,
+        "python_headers": python.header is not None if python else None,
+        "python_bits": {"x86": 32, "x64": 64, "arm64": 64}.get(python.architecture) if python else None,
+    }
+    if facts.windows:
+        known |= {
+            "compiler": bool(facts.toolsets),
+            "cl_on_path": bool(environment.compilers),
+            "windows_sdk": any(sdk.ucrt_headers and sdk.um_headers for sdk in facts.sdks),
+            "msvc_environment": "whole" if environment.whole else "half" if environment.compilers else "none",
+            "long_paths": machine.long_paths,
+            "python_debug_lib": python.debug_library is not None if python else None,
+        }
+    elif facts.linux is not None:
+        known["compiler"] = bool(facts.linux.compilers)
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def weigh(explanation: Explanation, language: str, facts: Mapping[str, Any] | None = None) -> Explanation:
