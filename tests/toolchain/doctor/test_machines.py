@@ -69,7 +69,7 @@ EXPECTED = {
     "two_toolsets": (["warn cuda.host_not_default", "warn machine.memory_short"], "cpp_yes cuda_choose"),
     "ubuntu": (["fail python.header_missing.apt"], "cpp_no cuda_none"),
     "ucrt_only": (["fail sdk.ucrt_only"], "cpp_no cuda_none"),
-    "vs2017": (["warn machine.long_paths", "warn machine.memory_short"], "cpp_yes cuda_yes"),
+    "vs2017": (["warn cuda.gpu_newer", "warn machine.long_paths", "warn machine.memory_short"], "cpp_yes cuda_yes"),
     "vs2019": ([], "cpp_yes cuda_none"),
     "vs2022_17_14": (
         ["fail cuda.host_none", "warn packages.setuptools_torch_windows", "warn machine.memory_short"],
@@ -200,6 +200,24 @@ def test_libstdcxx_of_conda():
     facts = facts_of("linux_conda")
     assert facts.linux.libstdcxx == {"/opt/conda/envs/gnn/lib/libstdc++.so.6": "3.4.29"}
     assert facts.conda.packages["libstdcxx-ng"] == "11.2.0"
+
+
+def test_cuda_in_msbuild():
+    assert facts_of("vs2022_17_9").visual_studios[0].cuda == ("12.1",)
+    assert "cuda.integration" not in ids(findings_of("vs2022_17_9"))
+    assert "cuda.integration" in ids(findings_of("two_toolsets"))
+
+
+def test_part_of_a_toolkit():
+    machine = load("vs2022_17_9")
+    machine.spec["commands"].insert(0, {"program": "nvidia-smi.exe", "text": "470.1, NVIDIA GeForce GTX 1080, 6.1\n"})
+    root = machine.environ["CUDA_PATH"]
+    machine._sizes.pop(machine._key(root + "\\include\\cusparse.h"))
+    machine.write(root + "\\version.json", b'{"cuda_nvcc": {"version": "13.0.88"}}')
+    found = {finding.id: finding for finding in judge(gather(machine))}
+    assert found["cuda.headers"].values["names"] == "cusparse.h"
+    assert found["cuda.gpu_older"].values["removed"] == "13.0"
+    assert found["torch.cuda_major"].status == "fail"
 
 
 def change(name, **environ):

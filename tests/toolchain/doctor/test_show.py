@@ -87,6 +87,7 @@ def test_what_stands_in_files_cannot_steer_the_terminal():
 
 def test_tables_name_their_sources():
     for name, rows in (
+        ("cuda_architectures", ["rows"]),
         ("cuda_host_compilers", ["rows"]),
         ("libstdcxx", ["rows"]),
         ("package_rules", ["rules"]),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sage_attention.toolchain.system import System
 
-    from .facts import CudaToolkit, Facts, PythonInstall, Toolset, VisualStudio
+    from .model import CudaToolkit, Facts, PythonInstall, Toolset, VisualStudio
 
 __all__ = ["Plan", "plan", "run", "script"]
 

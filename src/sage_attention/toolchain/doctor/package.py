@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sage_attention.toolchain.system import System
 
-    from .facts import Facts
+    from .model import Facts
 
 __all__ = ["judge_package", "known"]
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from sage_attention.toolchain.data_files import table
-from sage_attention.toolchain.doctor.facts import CudaToolkit, HostBounds, Problem
+from sage_attention.toolchain.doctor.model import CudaToolkit, HostBounds, Problem
 from sage_attention.toolchain.doctor.versions import numbers
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def _toolkit_like(system: System, root: str) -> bool:
 def _usual(system: System) -> list[str]:
     if system.windows:
         base = system.join(
-            system.environ.get("PROGRAMFILES", "C:\\Program Files"), "NVIDIA GPU Computing Toolkit", "CUDA"
+            system.environ.get("PROGRAMW6432") or system.environ.get("PROGRAMFILES", "C:\\Program Files"),
+            "NVIDIA GPU Computing Toolkit",
+            "CUDA",
         )
         names = sorted((name for name in system.names(base) if re.fullmatch(r"v\d+\.\d+", name)), key=numbers)
         return [system.join(base, name) for name in reversed(names)]
@@ -103,10 +105,15 @@ def _toolkit(system: System, root: str, sources: tuple[str, ...], problems: list
         filter(None, (system.text(system.join(root, *parts), 1 << 20) for parts in _HOST_CONFIGS)), ""
     )  # fmt: skip
     bounds = parse_host_config(text) or bounds_from_table(version)
-    return CudaToolkit(root, version, sources, nvcc, runtime, bounds)
+    lacks = tuple(
+        name for name in _OF_TORCH if not any(system.is_file(system.join(root, *parts, name)) for parts in _INCLUDES)
+    )
+    return CudaToolkit(root, version, sources, nvcc, runtime, bounds, lacks)
 
 
 _INCLUDES = (("include",), ("targets", "x86_64-linux", "include"), ("targets", "sbsa-linux", "include"))
+# What ATen/cuda/CUDAContext.h includes.
+_OF_TORCH = ("cublas_v2.h", "cusparse.h", "cusolverDn.h")
 _HOST_CONFIGS = tuple((*parts, "crt", "host_config.h") for parts in _INCLUDES)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sage_attention.toolchain.doctor.facts import Environment, Problem
+from sage_attention.toolchain.doctor.model import Environment, Problem
 
 if TYPE_CHECKING:
     from sage_attention.toolchain.system import System

@@ -6,7 +6,7 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
-from sage_attention.toolchain.doctor.facts import LinuxCompilers, Problem
+from sage_attention.toolchain.doctor.model import LinuxCompilers, Problem
 from sage_attention.toolchain.doctor.versions import numbers
 
 if TYPE_CHECKING:

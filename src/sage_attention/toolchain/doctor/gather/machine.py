@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from sage_attention.toolchain.doctor.facts import Machine, Problem
+from sage_attention.toolchain.doctor.model import Machine, Problem
 
 if TYPE_CHECKING:
     from sage_attention.toolchain.system import System

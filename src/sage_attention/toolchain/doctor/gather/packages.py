@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sage_attention.toolchain.doctor.facts import Conda, Problem, PythonInstall, Torch
+from sage_attention.toolchain.doctor.model import Conda, Problem, PythonInstall, Torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
-from sage_attention.toolchain.doctor.facts import Problem, Program
+from sage_attention.toolchain.doctor.model import Problem, Program
 
 if TYPE_CHECKING:
     from sage_attention.toolchain.system import System
@@ -63,5 +63,5 @@ def parse_version(text: str) -> str:
         >>> parse_version("cmake version 3.29.3"), parse_version("1.11.1.git.kitware.jobserver-1")
         ('3.29.3', '1.11.1')
     """
-    match = re.search(r"\d+(?:\.\d+)+", text[:4000])
+    match = re.search(r"(?<!\d)\d{1,9}(?:\.\d{1,9}){1,5}", text[:4000])
     return match[0] if match else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from sage_attention.toolchain.doctor.facts import PythonInstall
+from sage_attention.toolchain.doctor.model import PythonInstall
 from sage_attention.toolchain.doctor.versions import numbers
 
 from .machine import architecture

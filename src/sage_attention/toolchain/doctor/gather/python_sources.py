@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sage_attention.toolchain.doctor.facts import Problem
+from sage_attention.toolchain.doctor.model import Problem
 
 if TYPE_CHECKING:
     from sage_attention.toolchain.system import System

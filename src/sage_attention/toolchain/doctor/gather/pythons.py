@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sage_attention.toolchain import identity
-from sage_attention.toolchain.doctor.facts import Problem, PythonInstall
+from sage_attention.toolchain.doctor.model import Problem, PythonInstall
 from sage_attention.toolchain.doctor.versions import numbers
 
 from . import python_layout

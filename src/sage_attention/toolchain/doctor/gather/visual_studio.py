@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from sage_attention.toolchain.doctor.facts import Problem, Toolset, VisualStudio
+from sage_attention.toolchain.doctor.model import Problem, Toolset, VisualStudio
 from sage_attention.toolchain.doctor.versions import numbers
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _from_registry(system: System) -> list[dict[str, Any]]:
 def _from_folders(system: System) -> list[dict[str, Any]]:
     """Where the installer puts them by default, for machines on which nobody answers."""
     records = []
-    for variable in ("PROGRAMFILES", "PROGRAMFILES(X86)"):
+    for variable in ("PROGRAMW6432", "PROGRAMFILES", "PROGRAMFILES(X86)"):
         base = system.join(system.environ.get(variable, ""), "Microsoft Visual Studio")
         for year, version in (("2017", "15"), ("2019", "16"), ("2022", "17"), ("18", "18")):
             for edition in system.names(system.join(base, year)):
@@ -210,7 +210,16 @@ def _studio(system: System, record: dict[str, Any]) -> VisualStudio:
         prerelease=record["prerelease"],
         toolsets=_toolsets(system, path),
         vcvarsall=vcvarsall if system.is_file(vcvarsall) else None,
+        cuda=_cuda(system, path),
     )
+
+
+def _cuda(system: System, studio: str) -> tuple[str, ...]:
+    """CUDA's own part of MSBuild, which its installer copies into the installations that it finds."""
+    base = system.join(studio, "MSBuild", "Microsoft", "VC")
+    names = [n for v in system.names(base) for n in system.names(system.join(base, v, "BuildCustomizations"))]
+    found = [re.fullmatch(r"CUDA (\d+\.\d+)\.props", name, re.IGNORECASE) for name in names]
+    return tuple(sorted({match[1] for match in found if match}, key=numbers))
 
 
 def _toolsets(system: System, studio: str) -> tuple[Toolset, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from sage_attention.toolchain.doctor.facts import Problem, WindowsSdk
+from sage_attention.toolchain.doctor.model import Problem, WindowsSdk
 from sage_attention.toolchain.doctor.versions import numbers
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .finding import SECTIONS, Finding
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Facts
+    from sage_attention.toolchain.doctor.model import Facts
 
 __all__ = ["Finding", "judge"]
 

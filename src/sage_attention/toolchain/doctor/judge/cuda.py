@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from sage_attention.toolchain.data_files import table
 from sage_attention.toolchain.doctor.versions import numbers, short
 
 from .finding import Finding
@@ -11,7 +13,7 @@ from .linux import cxx
 from .msvc import component, year
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import CudaToolkit, Facts, Toolset, VisualStudio
+    from sage_attention.toolchain.doctor.model import CudaToolkit, Facts, Toolset, VisualStudio
 
 __all__ = ["accepted", "chosen", "judge", "window"]
 
@@ -53,7 +55,19 @@ def judge(facts: Facts) -> list[Finding]:
     toolkit = chosen(facts)
     if toolkit is not None:
         found += _msvc(facts, toolkit) if facts.windows else _gcc(facts, toolkit)
+        found += _integration(facts, toolkit)
     return found + _driver(facts)
+
+
+def _integration(facts: Facts, toolkit: CudaToolkit) -> list[Finding]:
+    """CMake's generators for Visual Studio build CUDA through MSBuild alone."""
+    studio = next((studio for studio in facts.visual_studios if studio.toolsets and studio.major >= 16), None)
+    release = short(toolkit.version)
+    if studio is None or not release or release in studio.cuda:
+        return []
+    values = {"version": release, "name": studio.name, "path": studio.path, "root": toolkit.root}
+    values["folder"] = f"v{studio.major}0"
+    return [Finding("cuda", "note", "cuda.integration", values)]
 
 
 def _toolkits(facts: Facts) -> list[Finding]:
@@ -80,6 +94,8 @@ def _toolkits(facts: Facts) -> list[Finding]:
     found.append(Finding("cuda", "ok", "cuda.toolkit", values, details))
     if not toolkit.runtime:
         found.append(Finding("cuda", "fail", "cuda.no_runtime", values))
+    elif toolkit.lacks and facts.torch and facts.torch.cuda:
+        found.append(Finding("cuda", "fail", "cuda.headers", {**values, "names": ", ".join(toolkit.lacks)}))
     on_path = next((t for t in facts.cudas if "path" in t.sources), None)
     if on_path and on_path is not toolkit and on_path.release not in (toolkit.release, (0, 0)):
         more = {
@@ -175,6 +191,23 @@ def _gcc(facts: Facts, toolkit: CudaToolkit) -> list[Finding]:
     return [Finding("cuda", "fail", "cuda.host_none_gcc", values, details)]
 
 
+def _architectures(facts: Facts, said: str) -> list[Finding]:
+    """Whether the toolkit knows the GPUs that the driver lists."""
+    toolkit = chosen(facts)
+    found = []
+    rows = table("doctor/cuda_architectures")["rows"]
+    for capability in dict.fromkeys(re.findall(r",\s*(\d{1,2}\.\d)\s*(?:;|$)", said)):
+        row = next((row for row in rows if row["capability"] == capability), None)
+        if row is None or toolkit is None or toolkit.release == (0, 0):
+            continue
+        values = {"version": short(toolkit.version), "capability": capability, "first": row["first"]}
+        if toolkit.release < numbers(row["first"]):
+            found.append(Finding("cuda", "warn", "cuda.gpu_newer", values))
+        elif row["removed"] and toolkit.release >= numbers(row["removed"]):
+            found.append(Finding("cuda", "fail", "cuda.gpu_older", {**values, "removed": row["removed"]}))
+    return found
+
+
 def _older(facts: Facts, limit: int) -> tuple[str, str] | None:
     """The newest other ``g++`` within the limit: (path, version)."""
     if facts.linux is None:
@@ -193,7 +226,10 @@ def _driver(facts: Facts) -> list[Finding]:
     if program is None or chosen(facts) is None:
         return []
     if program.path is not None and program.version:
-        return [Finding("cuda", "ok", "cuda.driver", {"text": program.version})]
+        return [
+            Finding("cuda", "ok", "cuda.driver", {"text": program.version}),
+            *_architectures(facts, program.version),
+        ]
     if program.problem in ("missing", "failed") and not facts.environment.get("TORCH_CUDA_ARCH_LIST"):
         return [Finding("cuda", "warn", "cuda.no_gpu")]
     return []

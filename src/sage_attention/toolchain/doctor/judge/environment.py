@@ -10,7 +10,7 @@ from sage_attention.toolchain.doctor.gather.machine import architecture
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Environment, Facts
+    from sage_attention.toolchain.doctor.model import Environment, Facts
 
 __all__ = ["judge"]
 

@@ -10,7 +10,7 @@ from sage_attention.toolchain.doctor.versions import numbers
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Facts, LinuxCompilers
+    from sage_attention.toolchain.doctor.model import Facts, LinuxCompilers
 
 __all__ = ["cxx", "judge", "package_family"]
 

@@ -11,7 +11,7 @@ from sage_attention.toolchain.doctor.versions import numbers
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Facts, VisualStudio
+    from sage_attention.toolchain.doctor.model import Facts, VisualStudio
 
 __all__ = ["component", "judge", "usable_sdk"]
 

@@ -10,7 +10,7 @@ from sage_attention.toolchain.doctor.versions import accepts
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Facts
+    from sage_attention.toolchain.doctor.model import Facts
 
 __all__ = ["judge"]
 
@@ -41,6 +41,9 @@ def judge(facts: Facts) -> list[Finding]:
 def _matches(facts: Facts, packages: dict[str, str], rule: dict[str, object]) -> bool:
     python = facts.python
     conditions = rule["packages"]
+    environment = facts.environment
+    if rule.get("unless") == "prompt" and environment.whole and environment.get("DISTUTILS_USE_SDK"):
+        return False
     platform = rule.get("platform", "")
     if platform and platform != ("windows" if facts.windows else "other"):
         return False

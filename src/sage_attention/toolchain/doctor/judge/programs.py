@@ -9,7 +9,7 @@ from sage_attention.toolchain.doctor.versions import numbers
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Facts
+    from sage_attention.toolchain.doctor.model import Facts
 
 __all__ = ["judge"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Facts, PythonInstall
+    from sage_attention.toolchain.doctor.model import Facts, PythonInstall
 
 __all__ = ["judge"]
 

@@ -13,7 +13,7 @@ from .finding import Finding
 from .linux import cxx
 
 if TYPE_CHECKING:
-    from sage_attention.toolchain.doctor.facts import Facts, Torch
+    from sage_attention.toolchain.doctor.model import Facts, Torch
 
 __all__ = ["judge"]
 

@@ -14,7 +14,7 @@ from .msvc import usable_sdk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sage_attention.toolchain.doctor.facts import Facts
+    from sage_attention.toolchain.doctor.model import Facts
 
 __all__ = ["judge"]
 
