@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import struct
 import warnings
 import zipfile
@@ -118,3 +120,41 @@ def test_damaged_inside(tmp_path):
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"a\.zip"):
         unpacked(tmp_path, path)
+
+
+def test_member_without_a_name(tmp_path):
+    path = archive(tmp_path, [("a.dll", b"MZ" + bytes(100))])
+    data = bytearray(path.read_bytes())
+    place = data.index(b"PK\1\2")
+    struct.pack_into("<H", data, place + 28, 0)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.zip"):
+        unpacked(tmp_path, path)
+
+
+def test_changed_archives(tmp_path):
+    """Whatever is changed: unpacked or refused, and nothing appears outside the folder."""
+    whole = archive(tmp_path, [("a.dll", b"MZ" + bytes(range(200))), ("b.py", "x = 1")]).read_bytes()
+    rng = random.Random(3)
+    path, out = tmp_path / "a.zip", tmp_path / "out"
+
+    def outcome():
+        data = bytearray(whole)
+        for _ in range(rng.choice((1, 2, 5))):
+            place = rng.randrange(len(data))
+            data[place : place + rng.choice((1, 2, 4))] = rng.choice(
+                (b"\0", b"\xff\xff", b"/", bytes([rng.randrange(256)]))
+            )
+        path.write_bytes(data)
+        out.mkdir()
+        try:
+            return bool(unpack(path, out))
+        except DataError:
+            return False
+        finally:
+            shutil.rmtree(out)
+
+    results = [outcome() for _ in range(1500)]
+    assert True in results
+    assert False in results
+    assert [found.name for found in tmp_path.iterdir()] == ["a.zip"]

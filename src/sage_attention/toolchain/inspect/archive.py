@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import stat
 import zipfile
-import zlib
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, SageAttentionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +46,14 @@ def unpack(archive: Path, folder: Path) -> list[str]:
             for info in members:
                 _unpack_member(archive, opened, info, folder)
             return [info.filename for info in members]
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise DataError(archive, "a zip file that can be read", error, hint="fetch or build it again") from error
+    except SageAttentionError:
+        raise
     except OSError as error:
         raise DataError(archive, "a file that can be read and unpacked", error.strerror or error) from error
+    # zipfile raises a dozen kinds of exception for what it finds in damaged archives.
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+        raise DataError(archive, "a zip file that can be read", got, hint="fetch or build it again") from error
 
 
 def _checked(archive: Path, opened: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
@@ -59,7 +62,7 @@ def _checked(archive: Path, opened: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     def refuse(expected: str, got: object) -> DataError:
         return DataError(archive, expected, got, hint="this archive was not made by a build tool: do not install it")
 
-    members = [info for info in opened.infolist() if not info.is_dir()]
+    members = [info for info in opened.infolist() if not info.filename.endswith("/")]
     if len(members) > _MOST_MEMBERS:
         raise refuse(f"at most {_MOST_MEMBERS} members", len(members))
     seen: set[str] = set()

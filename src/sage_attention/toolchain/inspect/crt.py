@@ -49,8 +49,8 @@ def toolset(binary: Binary) -> str:
 def runtime_demands(binary: Binary) -> tuple[str, ...]:
     """The symbols through which a file crashes with an msvcp140.dll older than 14.40; empty if it does not.
 
-    Since that toolset the constructor of std::mutex leaves to the first lock what older libraries expect it to have done
-    (``_Mtx_init_in_situ``). So a file that locks and never initialises was built that way, whoever linked it.
+    Since that toolset the constructor of std::mutex leaves to the first lock what older libraries expect it to have
+    done (``_Mtx_init_in_situ``). So a file that locks and never initialises was built that way, whoever linked it.
     """
     rule = data("windows_dlls")["runtime_break"]
     taken = {s for needed in binary.needed if needed.library.lower() == rule["library"] for s in needed.symbols}
