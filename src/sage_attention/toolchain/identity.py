@@ -49,7 +49,7 @@ def from_output(text: str) -> dict[str, Any] | None:
     Args:
         text: The standard output of ``python -c PROGRAM``; lines of others before it are passed over.
     """
-    for line in reversed(text.splitlines()):
+    for line in reversed([line for line in text.splitlines() if line.startswith("{")]):
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):

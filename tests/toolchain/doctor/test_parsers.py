@@ -97,6 +97,14 @@ def test_views_of_the_registry(bits):
     assert ("hklm\\software\\kits", 64) not in keys
 
 
+@pytest.mark.parametrize("parser", TEXT_PARSERS)
+@pytest.mark.parametrize("piece", [" ", "9", ".", "9.", "-", "* ", "-V:3 ", "\\\n", "#if ", '"', "[", "a-"])
+def test_long_repetitions_end(parser, piece):
+    # A pattern that backtracks without end would run into the timeout of the test run.
+    parser(piece * 20_000)
+    parser("-V:3.12 " + piece * 20_000 + "x")
+
+
 def test_py_of_every_age():
     text = (
         "Installed Pythons found by py Launcher for Windows\n"

@@ -85,7 +85,9 @@ def _glibc(system: System) -> tuple[str, list[Problem]]:
     answer = system.run([program, "--version"])
     if answer.problem:
         return "", [Problem("ldd", answer.problem, program)]
-    match = re.search(r"(?:GLIBC|GNU libc|glibc)[^\n]*?(\d+\.\d+)\s*$", answer.text, re.MULTILINE | re.IGNORECASE)
+    match = re.search(
+        r"(?:GLIBC|GNU libc|glibc)[^\n]*?(\d+\.\d+)\s*$", answer.text[:4000], re.MULTILINE | re.IGNORECASE
+    )
     return (match[1] if match else ""), []
 
 

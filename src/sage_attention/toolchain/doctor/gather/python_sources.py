@@ -86,7 +86,7 @@ def parse_py_json(text: str) -> list[Candidate] | None:
     return candidates
 
 
-_PATH_LINE = re.compile(r"^\s*(?:-V:(\S+)|-(\d\.\d+)(-\d+)?|\*)?\s*\*?\s+(\S.*?)\s*$")
+_PATH_TAG = re.compile(r"(?:-V:(\S+)|-(\d\.\d+)(-\d+)?(?=\s)|(?=\*))")
 
 
 def parse_py_paths(text: str) -> list[Candidate]:
@@ -99,8 +99,9 @@ def parse_py_paths(text: str) -> list[Candidate]:
     """
     candidates = []
     for line in text.splitlines():
-        match = _PATH_LINE.match(line[:2000])
-        path = re.sub(r"\s+\*$", "", match[4]) if match else ""
+        line = line.strip()[:2000]
+        match = _PATH_TAG.match(line)
+        path = line[match.end() :].strip("* \t") if match else ""
         if match is None or not path.lower().endswith(".exe"):
             continue
         tag = match[1] or (match[2] or "") + (match[3] or "")
