@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import traceback
@@ -55,8 +56,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ArgumentError("inspect", "a FILE, WHEEL or PACKAGE, or --trace MODULE", got)
     if arguments.trace:
         return _trace(arguments, language)
+    python = arguments.python
+    if os.name == "nt" and python is None and not any(map(_is_file, arguments.subject)):
+        python = getattr(sys, "_base_executable", None) or sys.executable  # what is installed here runs here
     target = describe_target(
-        arguments.python, arguments.site, arguments.torch, arguments.windows,
+        python, arguments.site, arguments.torch, arguments.windows,
         tuple(arguments.after or ()), tuple(arguments.dll_directory or ()),
     )  # fmt: skip
     expected = expected_exports(arguments.expect_exports)
@@ -73,6 +77,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1, ensure_ascii=False))
     return int(arguments.strict and bad)
+
+
+def _is_file(subject: str) -> bool:
+    return "*" in subject or Path(subject).exists() or Path(subject).suffix.lower() in (".whl", ".pyd", ".dll")
 
 
 def _expanded(subjects: list[str]) -> list[str]:

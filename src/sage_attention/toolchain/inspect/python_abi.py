@@ -84,8 +84,8 @@ def outside_stable_abi(symbols: frozenset[str], since: tuple[int, int]) -> dict[
     """What does not belong to the stable ABI of a version: symbol -> the version that added it, None if none did.
 
     Example:
-        >>> outside_stable_abi(frozenset({"PyList_New", "PyList_GetItemRef", "PyUnicode_AsUTF8"}), (3, 8))
-        {'PyList_GetItemRef': (3, 13), 'PyUnicode_AsUTF8': (3, 13)}
+        >>> outside_stable_abi(frozenset({"PyList_New", "PyList_GetItemRef", "_PyList_Extend"}), (3, 8))
+        {'PyList_GetItemRef': (3, 13), '_PyList_Extend': None}
     """
     known = stable_abi()
     found: dict[str, tuple[int, int] | None] = {}

@@ -57,7 +57,7 @@ def describe_target(
         python: A version (``3.12``, ``3.13t``), a folder with a Python in it, a virtual environment, or an executable.
         site: Its site-packages; found beside the Python by default.
         torch: The folder of the torch package, or ``yes``; found in site-packages by default.
-        windows: The folder ``C:\\Windows`` of a real system, or its copy; on Windows that of this machine.
+        windows: The folder ``C:\\Windows`` of a real system, or its copy; that of this machine, if ``python`` is on it.
         after: Modules imported before the one inspected.
         dll_directories: Folders registered before.
 
@@ -75,7 +75,7 @@ def describe_target(
         raise ArgumentError("--torch", "the folder of an installed torch, with lib in it", torch)
     if torch_folder is None and site_folder is not None and (site_folder / "torch" / "lib").is_dir():
         torch_folder = site_folder / "torch"
-    if windows is None and os.name == "nt":
+    if windows is None and os.name == "nt" and folder is not None:  # a Python of this machine
         windows = os.environ.get("SYSTEMROOT")
     system32 = _folder("--windows", windows)
     if system32 is not None:

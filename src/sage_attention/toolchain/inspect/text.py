@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["outcome_text", "render"]
 
 _SYMBOLS = {"error": "✗", "warning": "!", "note": "·"}
+_MANY = 5  # files; of more, those with nothing to say get one line
 _QUIET = ("api_set", "known", "assumed_system", "policy", "c_library", "system", "macos")
 _WORDS = {
     "en": {
@@ -60,8 +61,12 @@ def render(found: Survey, findings: list[Finding], language: str, verbose: bool)
     if policy:
         but = f" ({words['but']} {few(foreign, 6)})" if foreign else ""
         yield f"  {words['fits']} {policy}{but}"
-    for file in found.files:
-        if file.reached and not verbose:
+    shown = [file for file in found.files if verbose or not file.reached]
+    told = {item.file for item in findings}
+    fine = [f for f in shown if f.outcome.kind == "ok" and f.name not in told] if len(shown) > _MANY else []
+    for file in shown:
+        if file in fine and not verbose:
+            yield f"  ✓ {file.name}: {', '.join(_facts(file, words))}"
             continue
         yield ""
         yield f"  {file.name}"
