@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 
 import pytest
 from tests.toolchain.doctor.machine_folders import ids, load
 
 from sage_attention.errors import ArgumentError
+from sage_attention.toolchain.doctor import command
 from sage_attention.toolchain.doctor.facts import gather
+from sage_attention.toolchain.doctor.gather import index
 from sage_attention.toolchain.doctor.judge import judge
 from sage_attention.toolchain.doctor.package import judge_package, known
 
@@ -111,3 +114,20 @@ def test_not_a_name(name):
 def test_names_are_spelled_in_many_ways():
     assert known("Torch_Scatter")["name"] == known("torch.scatter")["name"] == "torch-scatter"
     assert known("nobody-knows")["needs"] == ["cxx"]
+
+
+def test_a_wheel_spares_the_rest(monkeypatch, capsys):
+    """Nothing is in the way of a package that need not be built, on a machine that can build nothing."""
+    monkeypatch.setattr(index, "ask", lambda *_: index.IndexAnswer("a-1-py3-none-any.whl", "1", "1"))
+    arguments = argparse.Namespace(action="look", package="a", python=None, verbose=False, format="text", lang="en")
+    assert command.run(arguments, load("nothing")) == 0
+    assert "Visual Studio" not in capsys.readouterr().out
+
+
+def test_what_a_build_trips_over_is_shown(monkeypatch, capsys):
+    monkeypatch.setattr(index, "ask", lambda *_: index.IndexAnswer(None, newest="1"))
+    arguments = argparse.Namespace(action="look", package="dlib", python=None, verbose=False, format="text", lang="en")
+    assert command.run(arguments, load("no_sdk")) == 1
+    printed = capsys.readouterr().out
+    assert "dlib 1: no wheel" in printed
+    assert "no Windows SDK" in printed

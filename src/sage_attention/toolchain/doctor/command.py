@@ -16,8 +16,11 @@ from .judge import judge
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from sage_attention.toolchain.system import System
+
+    from .judge import Finding
 
 __all__ = ["run"]
 
@@ -46,14 +49,27 @@ def run(arguments: argparse.Namespace, system: System | None = None) -> int:
     if arguments.package:
         from .package import judge_package
 
-        findings = (*judge_package(system, facts, arguments.package, findings), *findings)
-        if not arguments.verbose and arguments.format == "text":  # what was asked, and what is in its way
-            findings = tuple(f for f in findings if f.section in ("package", "verdict") or f.status == "fail")
+        about = judge_package(system, facts, arguments.package, findings)
+        findings = (*about, *_in_the_way(about, findings, everything=arguments.verbose or arguments.format == "json"))
     if arguments.format == "json":
         write(show.as_json(findings, language, windows=facts.windows))
     else:
         write(show.as_text(findings, language, windows=facts.windows, verbose=arguments.verbose))
     return 1 if any(finding.status == "fail" for finding in findings) else 0
+
+
+def _in_the_way(about: Sequence[Finding], findings: Sequence[Finding], *, everything: bool) -> tuple[Finding, ...]:
+    """What else there is to say of a package: nothing where a wheel spares the build, else what a build trips over."""
+    if any(finding.id.startswith("package.wheel") for finding in about):
+        return ()
+    return tuple(
+        finding
+        for finding in findings
+        if everything
+        or finding.status == "fail"
+        or finding.section == "verdict"
+        or (finding.status == "warn" and finding.section in ("cuda", "torch"))
+    )
 
 
 def write(text: str, stream: IO[str] | None = None) -> None:

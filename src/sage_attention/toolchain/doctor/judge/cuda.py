@@ -223,7 +223,7 @@ def _older(facts: Facts, limit: int) -> tuple[str, str] | None:
 
 def _driver(facts: Facts) -> list[Finding]:
     program = facts.programs.get("nvidia-smi")
-    if program is None or chosen(facts) is None:
+    if program is None or chosen(facts) is None or (facts.torch and facts.torch.cuda is None):
         return []
     if program.path is not None and program.version:
         return [
