@@ -90,11 +90,21 @@ def test_a_python_that_is_not_there(capsys):
     assert "python was not found: 2.7" in capsys.readouterr().out
 
 
-def test_a_console_that_lacks_the_marks():
+@pytest.mark.parametrize(
+    ("encoding", "text", "printed"),
+    [
+        ("ascii", "✓ fine ✗", b"ok fine x"),
+        ("gbk", "✓ 完整", "ok 完整".encode("gbk")),
+        ("cp1252", "✗ " + "path " * 20 + "完", b"x " + b"path " * 20 + b"?"),
+        ("cp1252", "✓ 完整的", "✓ 完整的".encode()),  # question marks would say nothing
+    ],
+)
+def test_a_console_that_lacks_characters(encoding, text, printed):
     raw = io.BytesIO()
-    console = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
-    command.write("✓ 完整 ✗", console)
-    assert raw.getvalue() == b"ok ?? x"
+    console = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
+    command.write(text, console)
+    console.flush()
+    assert raw.getvalue() == printed
 
 
 def test_a_console_that_is_gone():

@@ -81,16 +81,28 @@ def write(text: str, stream: IO[str] | None = None) -> None:
     """
     out = sys.stdout if stream is None else stream
     encoding = getattr(out, "encoding", None) or "utf-8"
+    plain = _shown(text, encoding)
     try:
-        text.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding, "replace")
-    try:
+        # Chinese into a Western code page would be question marks alone: better whole, and in another encoding.
+        if plain.count("?") - text.count("?") > len(text) // 20 and hasattr(out, "buffer"):
+            out.flush()
+            out.buffer.write(text.encode())
+        elif out is not None:
+            out.write(plain)
         if out is not None:
-            out.write(text)
             out.flush()
     except (OSError, ValueError):  # a closed pipe, no console
         return
+
+
+def _shown(text: str, encoding: str) -> str:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding, "replace")
+    except LookupError:  # an encoding that this Python does not know
+        return text.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
+    return text
 
 
 _PLAIN = str.maketrans({"✓": "ok", "✗": "x", "·": "-", "×": "x"})
