@@ -200,6 +200,12 @@ def test_linux_search_paths(folder):
     file = inspected(path, site=str(root / "site"))
     assert states(file) == {"libb.so": "bundled", "libc.so.6": "policy", "libd.so": "elsewhere"}
     assert (file.outcome.kind, file.outcome.culprit, file.outcome.via) == ("load_failed", "libd.so", ("libb.so",))
+    # A library of that name that is loaded already will do, wherever it lies.
+    read_binaries.cache_clear()
+    both = binaries.elf(["libb.so", "libd.so"], ["PyInit_a"], runpath="$ORIGIN/../pkg.libs")
+    folder({"site/pkg/a.cpython-311-x86_64-linux-gnu.so": both})
+    file = inspected(path, site=str(root / "site"))
+    assert (file.outcome.kind, file.nodes[0].place) == ("ok", "pkg.libs/libb.so")
     # RPATH, unlike RUNPATH, is handed down.
     read_binaries.cache_clear()
     folder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
@@ -117,7 +118,7 @@ class LinuxProcess:
         for state, folder in folders:
             if not state:
                 return node
-            path = folder / Path(library).name
+            path = Path(os.path.normpath(folder / Path(library).name))
             if path.is_file() and (self.host or self._ours(path)):
                 return self._found(node, state, path)
         if self.host:

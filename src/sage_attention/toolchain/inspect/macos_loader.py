@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class MacProcess:
         else:
             tried = [library]
         for name in tried:
-            path = Path(name)
+            path = Path(os.path.normpath(name))
             if name.startswith("/") and path.is_file() and self._may_see(path):
                 problem, node.binary = read_for(self.machine, path)
                 node.state, node.file, node.place = problem or "bundled", path, self.place(path)
