@@ -56,7 +56,7 @@ def test_run_time_libraries_from_nowhere(tmp_path, inspect):
     path = binaries.wheel(tmp_path, "a-1.0-py3-none-win_amd64.whl", {"a/a.dll": dll})
     code, report = inspect(path, "--strict")
     assert code == 1
-    missing = {item["title"].split()[0] for item in report["findings"] if item["code"] == "missing_library"}
+    missing = {item["title"].split()[2].strip(":") for item in report["findings"] if item["code"] == "missing_library"}
     assert missing == {"MSVCP140.dll", "VCOMP140.DLL"}
     (demand,) = [item for item in report["findings"] if item["code"] == "runtime_demand"]
     assert "14.40 or later" in demand["title"]
@@ -77,7 +77,7 @@ def test_both_languages_and_the_tree(tmp_path, capsys):
     assert main(["inspect", str(path), "--lang", "en"]) == 0
     out = capsys.readouterr().out
     assert "✗ no.dll  not found anywhere" in out
-    assert "1 errors, 0 warnings, 0 notes" in out
+    assert "errors: 1, warnings: 0, notes: 0" in out
     assert main(["inspect", str(path), "--lang", "zh"]) == 0
     assert "任何地方都找不到" in capsys.readouterr().out
 

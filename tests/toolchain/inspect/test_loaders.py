@@ -153,6 +153,15 @@ def test_python_of_the_target(folder):
     assert inspected(root / "d.pyd", python=str(place)).outcome.winerror == 193
 
 
+def test_redistributable(folder):
+    """Nobody knows whether it is installed, unless the system folder is there to look into."""
+    root = folder({"a.pyd": module(MSVCP140=["_Xlen"], c10=["f"]), "Windows/System32/other.dll": library("f")})
+    file = inspected(root / "a.pyd")
+    assert states(file)["MSVCP140.dll"] == "redistributable"
+    assert (file.outcome.winerror, file.after_torch.kind) == (126, "ok")
+    assert states(inspected(root / "a.pyd", windows=str(root / "Windows")))["MSVCP140.dll"] == "missing"
+
+
 def test_virtual_environment(folder):
     place = python(folder)
     root = folder({"venv/pyvenv.cfg": f"home = {place}\nversion = 3.11.9\n", "venv/Scripts/python.exe": b"MZ"})

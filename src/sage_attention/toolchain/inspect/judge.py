@@ -82,7 +82,7 @@ def _node_findings(node: Node, via: tuple[str, ...], file: Surveyed, found: Surv
         "zh": f"，由 {' → '.join(via)} 要求" if via else "",
     }
     facts: dict[str, Any] = {"library": node.name, "via": asked, "place": node.place}
-    if node.state == "missing":
+    if node.state in ("missing", "redistributable"):
         kind = dll_kind(node.name)
         if file.binary.pe is None:
             yield Finding("missing_so", file.name, facts)

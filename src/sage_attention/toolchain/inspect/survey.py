@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Survey", "Surveyed", "survey"]
 
+# Where torch could be imported these are there: it does not work without the Redistributable itself.
+_WITH_TORCH = frozenset({"after_torch", "redistributable"})
 _Process = Union[WindowsProcess, LinuxProcess, MacProcess]
 
 
@@ -87,7 +89,7 @@ def survey(subject: Subject, target: Target) -> Survey:
         file.nodes = process.load(file.binary)
         file.outcome = _outcome(file, file.nodes, wanted=target.machine)
         if any(node.state == "after_torch" for node, _ in walk(file.nodes)):
-            file.after_torch = _outcome(file, file.nodes, frozenset({"after_torch"}), target.machine)
+            file.after_torch = _outcome(file, file.nodes, _WITH_TORCH, target.machine)
         reached = {node.file for node, _ in walk(file.nodes) if node.file is not None}
         for other in found.files:
             if other.binary.path in reached and other is not file:

@@ -25,20 +25,20 @@ _QUIET = ("api_set", "known", "assumed_system", "policy", "c_library", "system",
 _WORDS = {
     "en": {
         "exports": "exports", "loads": "import", "ctypes": "ctypes.CDLL", "clean": "nothing to complain of",
-        "files": "files", "and": "and", "release": "release", "debug": "debug", "python": "Python", "needs": "needs",
+        "release": "release", "debug": "debug", "python": "Python", "needs": "needs",
         "torch_stable": "torch: stable ABI", "torch_cpp": "torch: C++ names of one release", "module": "module",
         "library": "library", "program": "program", "unreadable": "cannot be read",
-        "fits": "fits", "but": "but for", "tags": "tag",
-        "any": "any Python", "stable": "stable ABI", "fix": "→",
-        "count": "{errors} errors, {warnings} warnings, {notes} notes", "reached": "loaded by another file, see there",
+        "fits": "fits", "but": "but for",
+        "stable": "stable ABI", "fix": "→",
+        "count": "errors: {errors}, warnings: {warnings}, notes: {notes}",
     },
     "zh": {
         "exports": "个导出", "loads": "导入", "ctypes": "ctypes.CDLL", "clean": "没有问题",
-        "files": "个文件", "and": "和", "release": "发布版", "debug": "调试版", "python": "Python", "needs": "需要",
+        "release": "发布版", "debug": "调试版", "python": "Python", "needs": "需要",
         "torch_stable": "torch：稳定 ABI", "torch_cpp": "torch：某一版本的 C++ 名称", "module": "模块",
-        "library": "库", "program": "程序", "unreadable": "无法读取", "fits": "符合", "but": "除了", "tags": "标签",
-        "any": "任何 Python", "stable": "稳定 ABI", "fix": "→",
-        "count": "{errors} 个错误，{warnings} 个警告，{notes} 个提示", "reached": "由其他文件加载，见该处",
+        "library": "库", "program": "程序", "unreadable": "无法读取", "fits": "符合", "but": "除了",
+        "stable": "稳定 ABI", "fix": "→",
+        "count": "错误 {errors}，警告 {warnings}，提示 {notes}",
     },
 }  # fmt: skip
 
@@ -173,10 +173,21 @@ def _several(group: list[Node]) -> str:
     return ", ".join(names[:3]) + (f" (+{len(names) - 3})" if len(names) > 3 else "")
 
 
+def _joined(findings: list[Finding]) -> Iterator[Finding]:
+    """What differs in the library alone, as one."""
+    joined: dict[str, tuple[Finding, list[str]]] = {}
+    for item in findings:
+        rest = {name: value for name, value in item.facts.items() if name != "library"}
+        joined.setdefault(f"{item.code} {item.file} {rest}", (item, []))[1].append(str(item.facts.get("library", "")))
+    for item, libraries in joined.values():
+        facts = {**item.facts, "library": few(libraries, 6)} if len(libraries) > 1 else item.facts
+        yield Finding(item.code, item.file, facts)
+
+
 def _findings(findings: list[Finding], language: str) -> Iterator[str]:
     """Each kind once, with the files it is about."""
     grouped: dict[tuple[str, str, str, str], list[str]] = {}
-    for item in findings:
+    for item in _joined(findings):
         title, fix = item.words(language)
         grouped.setdefault((item.severity, item.code, title, fix), []).append(item.file)
     for (severity, _, title, fix), files in grouped.items():

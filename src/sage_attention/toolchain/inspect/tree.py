@@ -23,6 +23,7 @@ FAILING = {
     "elsewhere": 126,  # in a folder that is not searched
     "missing": 126,
     "no_such_place": 126,  # an absolute path of the machine it was built on
+    "redistributable": 126,  # there once somebody installed the Visual C++ Redistributable
     "unreadable": 193,
     "wrong_machine": 193,
 }

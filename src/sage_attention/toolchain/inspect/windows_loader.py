@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .lists import api_set, windows_names
+from .lists import api_set, dll_kind, windows_names
 from .tree import Node, Outcome, read_for, walk
 
 if TYPE_CHECKING:
@@ -195,6 +195,8 @@ class WindowsProcess:
         else:
             places = [path for base in (self.root, self.target.site) if base for path in _index(base).get(name, [])]
             node.state = "elsewhere" if places else "missing"
+            if not places and self.target.system32 is None and dll_kind(name) in ("vc_runtime", "openmp_msvc"):
+                node.state = "redistributable"
             node.place = ", ".join(dict.fromkeys(self.place(path) for path in places[:3]))
         return node
 
