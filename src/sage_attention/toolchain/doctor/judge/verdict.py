@@ -77,7 +77,7 @@ def _compiler(facts: Facts) -> str:
         host = cxx(facts.linux) if facts.linux else None
         return f"{host[1]} {host[2]}" if host else ""
     if facts.environment.whole:
-        return f"MSVC {facts.environment.toolset or '?'} of this shell"
+        return f"MSVC {facts.environment.toolset or '?'}"
     toolset = next((toolset for _, toolset in facts.toolsets if toolset.builds(facts.target)), None)
     sdk = usable_sdk(facts)
     return f"MSVC {toolset.version}, Windows SDK {sdk}" if toolset and sdk else ""
