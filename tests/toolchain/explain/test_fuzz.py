@@ -13,7 +13,7 @@ from sage_attention.toolchain.explain.result import VERDICTS
 from sage_attention.toolchain.explain.show import as_json, as_text
 from toolchain.explain.fixtures import INDEX, read
 
-COUNT = int(os.environ.get("SAGE_ATTENTION_FUZZ", "400"))
+COUNT = int(os.environ.get("SAGE_ATTENTION_FUZZ", "1500"))
 LOGS = [read(name) for name in INDEX]
 PIECES = [
     b"\n", b"\r", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"'", b'"', b"\\", b"/", b"(", b"[", b"\x1b[31m", b"error ",
@@ -30,13 +30,13 @@ def check(data):
     return answer
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=2000))
 def test_bytes(data):
     check(data)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=1000))
 def test_text(text):
     check(text)

@@ -101,3 +101,15 @@ def test_expressions_compile():
 
 def test_breadth():
     assert len(CAUSES) >= 120
+
+
+def test_facts_of_the_machine_are_known_by_name():
+    from sage_attention.toolchain.doctor.facts import Environment, Facts, Machine, Program, PythonInstall
+    from sage_attention.toolchain.explain.machine import named
+
+    python = PythonInstall("python.exe", "3.11.9", "x64", ("running",), "python.org", "home", running=True)
+    machine = Machine("win32", "x64", long_paths=True, memory=(1, 1))
+    facts = Facts(machine, (python,), environment=Environment({}), programs={"ninja": Program("ninja", None)})
+    known = set(named(facts))
+    for cause in CAUSES.values():
+        assert set(cause.machine) <= known, cause.id

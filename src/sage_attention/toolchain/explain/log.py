@@ -91,7 +91,10 @@ class Log:
         known = self._quiet.get(index)
         if known is None:
             plain = self.lines[index].plain
-            known = self._quiet[index] = bool(_ACTIVITY.match(plain)) or _is_a_probe(plain)
+            known = bool(_ACTIVITY.match(plain)) or _is_a_probe(plain)
+            if known and plain.startswith("-- Could NOT find"):  # said of what is optional, unless CMake ends over it
+                known = not any(line.plain.startswith("CMake Error") for line in self.lines[index + 1 : index + 4])
+            self._quiet[index] = known
         return known
 
     def places(self, pattern: Pattern, *, quiet: bool = False) -> Iterator[Place]:
@@ -145,7 +148,7 @@ _ACTIVITY = re.compile(
     r"linking|skipping|changing mode of|Collecting|Downloading|Requirement already|Using cached|Found existing|"
     r"Preparing to unpack|Unpacking|Selecting|Setting up|Get:\d+|Cloning into|"
     r"\[\d+/\d+\] (?:Building|Compiling|Linking|Generating)|"
-    r"-- (?:Installing|Up-to-date|Looking for|Performing Test|Found|Check(?:ing)? )|checking )\s*\S"
+    r"-- (?:Installing|Up-to-date|Looking for|Performing Test|Found|Check(?:ing)? |Could NOT find|No )|checking )\s*\S"
     r"|(?:\[\d+/\d+\] )?'?(?:[A-Za-z]:)?[\w./+ ()-]*(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|cl|nvcc|link|ar|ld)"
     r"(?:-\d+)?(?:\.exe)?'? "
     r"(?=.*(?:-c |/c |-o |/OUT:|-shared|/nologo))(?!.*: (?:fatal )?error)(?:[-/@]|\S+\.(?:o|obj|c|cpp|cc|cu)\b)",

@@ -28,16 +28,23 @@ _BEFORE = 20  # what comes more lines before a cause is no consequence of it
 _LONGEST_QUOTE = 400
 # What an error looks like in any tool, for logs that bear no known signature.
 _ERROR = Pattern(
-    ("error", "fatal", "exception", "segmentation fault", "core dumped", "killed", "错误", "エラー", "fehler", "erreur",
-     "ошибка", "오류", "***", "interrupt", "undefined", "cannot ", "无法", "not found", "abort"),
+    (
+        "error", "fatal", "exception", "segmentation fault", "core dumped", "killed", "***", "interrupt", "undefined",
+        "abort", "cannot ", "can't ", "could not", "unable to", "failed", "not found", "错误", "无法", "致命", "失败",
+        "未能", "エラー", "fehler", "erreur", "ошибка", "오류",
+    ),
     r"(?:^|:|\]|\))\s*(?:fatal |catastrophic |internal |command line |internal compiler )*"
     r"(?:error|fatal|错误|エラー|Fehler|erreur|ошибка|오류|erro)\s*(?:[A-Z]{1,6}\d{4}|\[E\d{4}\]|#\d+)?\s*:(?!\s*0\b)"
+    r"|(?:错误|エラー|Fehler|erreur|오류|error)\s+[A-Z]{1,4}\d{4}\b"
     r"|^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)(?::|$)|^(?:CMake|Configuration) Error|^nvcc (?:fatal|error)"
     r"|^ninja: (?:error|fatal)|^(?:g?make|nmake)(?:\[\d+\])?: \*\*\*|^NMAKE : fatal"
     r"|Segmentation fault|core dumped|internal compiler error|^Killed\b|Fatal Python error|^Aborted\b"
     r"|(?:unresolved external|undefined reference|Undefined symbols for)|\bcannot (?:open|find) (?:shared object|-l)"
     r"|\b(?:ld|lld|link|cl|gcc|g\+\+|clang|rustc|cargo)(?:\.exe)?\s*: (?:cannot|error|fatal)|: command not found$"
-    r"|^(?:×|x|✗) ",
+    r"|致命错误|致命的エラー|: (?:general|fatal|unrecoverable) error|^Exception\b"
+    r"|\b(?:failed|unable) to (?:start|load|initiali[sz]e|import|open|find|locate|run|create|execute)\b"
+    r"|\b(?:could not|cannot|can't) (?:be )?(?:load|found|find|import|open|start|run|initiali[sz]e|locate)"
+    r"|无法(?:加载|启动|打开|找到|运行|执行)|^(?:×|x|✗) ",
 )  # fmt: skip
 _NO_ERROR = re.compile(
     r"\b0 (?:errors?|failures?|failed)\b|\bno errors?\b|\berrors?\s*[:=]\s*0\b|ignor(?:ed|ing)"
