@@ -66,10 +66,7 @@ def windows(path):
 
 def real_outcome(case, folder):
     words = [str(LAB / "bin/wpy"), "-c", PROGRAM, windows(folder), case.module, case.before]
-    environment = dict(os.environ)
-    if case.path:
-        environment["WINEPATH"] = ";".join(windows(folder / name) for name in case.path)
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("OUTCOME ")]
     assert lines, done.stdout + done.stderr
     return json.loads(lines[-1][8:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.toolchain.inspect import binaries
@@ -66,7 +66,6 @@ class Case:
     dll_directories: tuple[str, ...] = ()
     on_wine: str = ""
     why: str = ""
-    path: tuple[str, ...] = field(default=())  # folders put into PATH
 
 
 class Builder:
@@ -180,7 +179,8 @@ def build(lab: Path, folder: Path) -> list[Case]:
     )  # fmt: skip
     made.data(f"{here}/a.pyd", needs_helper)
     made.data(f"{here}/elsewhere/helper.dll", helper)
-    here = case("in PATH alone", "a", "126", path=("elsewhere",))
+    path = "import os; os.environ['PATH'] = os.path.join(HERE, 'elsewhere') + os.pathsep + os.environ['PATH']"
+    here = case("in PATH alone", "a", "126", before=path)
     made.data(f"{here}/a.pyd", needs_helper)
     made.data(f"{here}/elsewhere/helper.dll", helper)
     here = case(
