@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from sage_attention.cli import main
-from sage_attention.toolchain.explain import command, explain
+from sage_attention.toolchain.console import write
+from sage_attention.toolchain.explain import explain
 from sage_attention.toolchain.explain.machine import gather, named, weigh
 
 LOG = "building\nLINK : fatal error LNK1104: cannot open file 'python39_d.lib'\n"
@@ -94,6 +95,14 @@ def test_consoles_that_lack_characters(log, monkeypatch, encoding):
     assert b"python_debug_lib_autolink" in raw.getvalue()
 
 
+def test_english_where_the_console_has_no_chinese(log, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="cp1252"))
+    assert main(["explain", log]) == 0
+    assert b"What to do" in raw.getvalue()
+
+
 def test_help_teaches(capsys):
     with pytest.raises(SystemExit) as end:
         main(["explain", "--help"])
@@ -166,4 +175,4 @@ def test_closed_pipe_is_no_error(monkeypatch):
             raise BrokenPipeError(text)
 
     monkeypatch.setattr(sys, "stdout", Closed())
-    command._print("text")
+    write("text")

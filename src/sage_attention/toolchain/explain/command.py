@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sage_attention.errors import DataError
+from sage_attention.toolchain.console import can_show, write
 from sage_attention.toolchain.wording import choose_language
 
 from . import explain
 from .show import as_json, as_text
+from .words import words
 
 if TYPE_CHECKING:
     import argparse
@@ -33,12 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
         DataError: A file cannot be read.
     """
     language = choose_language(arguments.lang)
+    if arguments.lang is None and not can_show(words(language)["cause"]):
+        language = "en"  # a Chinese system, and a console that would show question marks
     explanation = explain([_read(name) for name in arguments.logs or ["-"]], language)
     if arguments.doctor:
         from .machine import weigh
 
         explanation = weigh(explanation, language)
-    _print(as_json(explanation) + "\n" if arguments.format == "json" else as_text(explanation, language))
+    write(as_json(explanation) + "\n" if arguments.format == "json" else as_text(explanation, language))
     return 0 if explanation.verdict in ("explained", "no_failure") else 1
 
 
@@ -57,15 +61,3 @@ def _read(name: str) -> tuple[str, bytes]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(name, "a readable log file", reason, hint="or pipe the log into this command") from error
-
-
-def _print(text: str) -> None:
-    stream = sys.stdout
-    if stream is None:
-        return
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        stream.write(text.encode(encoding, "replace").decode(encoding))
-        stream.flush()
-    except (OSError, ValueError, LookupError):  # the other end is gone
-        return
