@@ -258,3 +258,17 @@ def test_gradients_of_what_there_is_not():
     inputs, outputs, gradients = backward_case("gat", fan_out=2)
     gradients["grad_weights"] = np.ones((EDGES, HEADS))
     assert refused(attention_backward, inputs, outputs, **gradients).argument == "outputs"
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize(("heads", "channels"), [(0, 4), (3, 0), (0, 0)])
+def test_nothing_to_attend_with(score, heads, channels):
+    inputs = problem(score)
+    values = np.zeros((SOURCES, heads, channels), inputs.values.dtype)
+    inputs = dataclasses.replace(inputs, values=values)
+    assert "at least one head and one channel" in str(refused(attention_forward, inputs))
+
+
+def test_backward_of_no_outputs():
+    inputs = problem("gat")
+    refused(attention_backward, inputs, None, np.zeros((ROWS, HEADS, CHANNELS)))

@@ -134,6 +134,35 @@ def test_results_are_not_named_as_what_they_are_not(network, tmp_path, capsys, c
     assert not (tmp_path / name).exists()
 
 
+def test_a_folder_is_not_taken_for_a_file(network, tmp_path, capsys):
+    words = ["--model", str(tmp_path), "--edges", str(network / "edges.csv"), "--out", str(tmp_path / "new") + "/"]
+    assert main(["predict", *words]) == 2
+    assert "name a file in it" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_all_neighbours(network, tmp_path):
+    """The documented -1, as people type it."""
+    words = ["train", *data_of(network), "--epochs", "1", "--quiet"]
+    assert main([*words, "--fan-outs", "-1,-1", "--out", str(tmp_path / "a")]) == 0
+    assert main([*words, "--fan-outs=-1,-1", "--out", str(tmp_path / "b")]) == 0
+    both = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
+    assert both[0] == both[1]
+
+
+def test_results_beyond_float32(network, tmp_path, capsys):
+    assert main(["train", *data_of(network), "--out", str(tmp_path / "o"), *QUICK, "--quiet"]) == 0
+    np.save(tmp_path / "huge.npy", np.full_like(np.load(network / "features.npy"), 3e38))
+    words = ["--model", str(tmp_path / "o"), "--edges", str(network / "edges.csv")]
+    words += ["--features", str(tmp_path / "huge.npy")]
+    for command, name in (("predict", "p.parquet"), ("embed", "e.npy")):
+        assert main([command, *words, "--out", str(tmp_path / name)]) == 2
+        shown = capsys.readouterr().err.strip()
+        assert "huge.npy: expected finite results" in shown
+        assert "\n" not in shown
+        assert not (tmp_path / name).exists()
+
+
 def test_what_is_missing_is_said_before_anything_is_read(network, capsys):
     assert main(["train", "--edges", str(network / "edges.csv"), "--out", "unused"]) == 2
     shown = capsys.readouterr()
@@ -218,7 +247,12 @@ SPOILT = {
     "label of an unknown node": (_append("labels.csv", "9999,climbers\n"), "9999"),
     "truncated features": (_cut("features.npy"), "features.npy"),
     "not-a-number": (_not_a_number, "features.npy, row"),
-    "directory": (_directory, "edges.csv"),
+    "directory": (_directory, "edges.csv: expected a file, got a directory"),
+    "empty": (_write("edges.csv", ""), "edges.csv: expected a table, got an empty file"),
+    "labels of fractions": (
+        lambda folder: np.save(folder / "labels.npy", np.ones(60)),
+        "labels.npy: expected integers",
+    ),
     "no array": (lambda folder: (folder / "features.npy").write_bytes(b"no array"), "features.npy"),
 }
 
@@ -229,7 +263,7 @@ def test_bad_input_is_one_line(tmp_path, capsys, wrong):
     folder = write_social_network(tmp_path / "in", social_network(60, num_communities=2, seed=1))
     spoil(folder)
     out = tmp_path / "out"
-    file = says.split(",")[0]
+    file = re.split("[,:]", says)[0]
     instead = {file.partition(".")[0]: file} if (folder / file).is_file() else {}
     assert main(["train", *data_of(folder, **instead), "--out", str(out), *QUICK]) == 2
     shown = capsys.readouterr()
@@ -253,6 +287,11 @@ def test_bad_input_is_one_line(tmp_path, capsys, wrong):
         ["train", "--out", "o", "--seed", "9223372036854775808"],
         ["train", "--out", "o", "--learning-rate", "nan"],
         ["train", "--out", "o", "--split", "a,b,c"],
+        ["train", "--out", "o", "--fan-outs", "-2,1"],
+        ["train", "--out", "o", "--layers", "1001"],
+        ["train", "--out", "o", "--hidden", "9223372036854775808"],
+        ["train", "--out", "o", "--threads", "2147483648"],
+        ["demo", "--members", "15"],
         ["train", "--out", ""],
         ["predict", "--out", "o"],
         ["no such command"],
@@ -270,8 +309,11 @@ def test_bad_usage(words, capsys):
     ("change", "says"),
     [
         (["--fan-outs", "3"], "--fan-outs"),
+        (["--heads", "1048576", "--hidden", "2"], "--heads, --hidden"),
         (["--split", "0.5,0.1,0.1"], "1"),
         (["--split", "0.5,0.5"], "three"),
+        (["--split", "-1,1,1"], "three"),
+        (["--out", "~nobody-of-this-name/o"], "home folder"),
         (["--resume"], "resume"),
         (["--data", "x.npz"], "--data"),
     ],
@@ -317,7 +359,8 @@ def test_unwritable_folder(network, tmp_path, capsys, command):
 
 
 def test_not_enough_memory(network, tmp_path, capsys):
-    assert main(["train", *data_of(network), "--out", str(tmp_path), *QUICK, "--hidden", str(10**13)]) == 1
+    wide = ["--hidden", str(2**20), "--heads", "1", "--layers", "3", "--fan-outs", "3,3,3"]  # 4 TB between two layers
+    assert main(["train", *data_of(network), "--out", str(tmp_path), *QUICK, *wide]) == 1
     error = capsys.readouterr().err
     assert error.startswith("sage-attention: not enough memory (")
     assert error.count("\n") == 1

@@ -145,6 +145,26 @@ def test_scipy(ragged):
         Graph.from_scipy(np.eye(3))
 
 
+@pytest.mark.parametrize("kind", ["csr_array", "csc_array"])
+@pytest.mark.parametrize("part", ["indices", "indptr"])
+def test_scipy_matrix_of_parts_that_contradict_each_other(kind, part):
+    """SciPy does not look at them, and would read and write beyond them."""
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = getattr(sparse, kind)(np.eye(3))
+    getattr(matrix, part)[1] = 10**6
+    with pytest.raises(ArgumentError, match="matrix: expected a valid sparse matrix"):
+        Graph.from_scipy(matrix)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t.to_sparse(), lambda t: t.to("meta"), lambda t: t.bfloat16(), lambda t: t.cfloat().conj()]
+)
+def test_tensors_without_an_array(change):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ArgumentError, match="edge_index: expected an array, got Tensor"):
+        Graph.from_edge_index(change(torch.ones(2, 3)))
+
+
 def test_networkx():
     nx = pytest.importorskip("networkx")
     undirected = nx.Graph([("a", "b"), ("b", "c"), ("c", "c")])
@@ -186,8 +206,8 @@ BAD = [
     (([0, 1], [0.0]), "indices: expected an array of integers .*, got dtype float64"),
     (([0, 1], [[0]]), "indices: expected an array of integers .*, got shape"),
     (([0, 1], [[0], [0, 1]]), "indices: expected an array, got list"),
-    (([0, 1], [0], -1), "num_sources: expected an integer of at least 0, got -1"),
-    (([0, 1], [0], 1.5), "num_sources: expected an integer of at least 0, got 1.5"),
+    (([0, 1], [0], -1), r"num_sources: expected an integer in \[0, \d+\], got -1"),
+    (([0, 1], [0], 1.5), r"num_sources: expected an integer in \[0, \d+\], got 1.5"),
     (([0, 1], [0], None, [0, 1]), "edge_ids: expected an array of integers of shape"),
     (([0, 1], [0], None, [1]), r"edge_ids: expected values in \[0, 1\), got 1"),
     (([0, 2], [0, 0], None, [1, 1]), "edge_ids: expected each edge once, got no 0"),
@@ -210,9 +230,13 @@ BAD_EDGES = [
     (([[0], [-1]],), "edge_index: expected ids of at least 0, got -1"),
     (([[0], [3]], 3), r"edge_index: expected targets in \[0, 3\), got 3"),
     (([[3], [0]], (3, 9)), r"edge_index: expected sources in \[0, 3\), got 3"),
-    (([[0], [0]], -1), "num_nodes: expected an integer of at least 0, got -1"),
+    (([[0], [0]], -1), r"num_nodes: expected an integer in \[0, \d+\], got -1"),
     (([[0], [0]], (1, 2, 3)), r"num_nodes: expected an integer or \(num_sources, num_targets\)"),
-    (([[0], [0]], (1, "a")), r"num_nodes\[1\]: expected an integer of at least 0, got 'a'"),
+    (([[0], [0]], (1, "a")), r"num_nodes\[1\]: expected an integer in \[0, \d+\], got 'a'"),
+    (([[2**62], [0]],), r"edge_index: expected ids below 2\^59, got 4611686018427387904"),
+    (([[2**63 - 1], [0]],), r"edge_index: expected ids below 2\^59"),
+    (([[0], [0]], 2**62), r"num_nodes: expected an integer in \[0, \d+\], got 4611686018427387904"),
+    (([[0], [0]], (1, 2**63)), r"num_nodes\[1\]: expected an integer in"),
 ]
 
 

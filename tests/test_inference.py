@@ -62,6 +62,12 @@ def change(folder, **values):
     (folder / "config.json").write_text(json.dumps({**CONFIG.to_json(), **values}))
 
 
+def of_type(dtype):
+    """A file of one tensor without elements, of a type that NumPy may not know."""
+    header = json.dumps({"convs.0.bias": {"dtype": dtype, "shape": [0, 3], "data_offsets": [0, 0]}}).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-7])
 
@@ -167,6 +173,14 @@ def test_rows_without_sum_stay():
         lambda folder: change(folder, undirected="no"),
         lambda folder: change(folder, class_names=[1, 2, 3]),
         lambda folder: change(folder, negative_slope=float("nan")),
+        lambda folder: change(folder, negative_slope=10**400),
+        lambda folder: change(folder, num_features=0, features="degree"),
+        lambda folder: change(folder, model="another"),
+        lambda folder: change(folder, format=True),
+        lambda folder: save(folder, tensors={k: v.astype(np.complex64) for k, v in make_tensors(CONFIG).items()}),
+        lambda folder: save(folder, tensors={k: v.astype(float) + 1e300 for k, v in make_tensors(CONFIG).items()}),
+        lambda folder: save(folder, tensors={k: v * np.float32(np.nan) for k, v in make_tensors(CONFIG).items()}),
+        lambda folder: (folder / "model.safetensors").write_bytes(of_type("F8_E4M3")),
         lambda folder: cut(folder / "model.safetensors"),
     ],
 )
@@ -194,6 +208,16 @@ def test_files_of_two_models(tmp_path):
 @pytest.mark.parametrize("features", [None, np.zeros((30, 5), np.float32), np.zeros((29, 6), np.float32)])
 def test_features_that_do_not_fit(features):
     with pytest.raises(ArgumentError, match="30 rows and 6 columns"):
+        NodeClassifier(CONFIG, make_tensors(CONFIG)).forward(make_graph(), features)
+
+
+@pytest.mark.parametrize("part", ["indices", "indptr"])
+def test_sparse_features_that_lead_nowhere(part):
+    """SciPy does not look; the kernels would follow."""
+    sparse = pytest.importorskip("scipy.sparse")
+    features = sparse.csr_array(make_features(make_graph()))
+    getattr(features, part)[1] = 10**6
+    with pytest.raises(ArgumentError, match="valid sparse matrix"):
         NodeClassifier(CONFIG, make_tensors(CONFIG)).forward(make_graph(), features)
 
 

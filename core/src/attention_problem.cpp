@@ -98,12 +98,7 @@ int64_t find_first(int32_t num_threads, int64_t count, const F& bad) {
 
 int32_t check_rows(const sage_attention_problem& p) {
     const sage_attention_graph& g = p.graph;
-    if (!p.targets) {
-        if (p.num_rows != g.num_targets) {
-            return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "num_rows: expected the graph's %lld targets, got %lld",
-                        static_cast<ll>(g.num_targets), static_cast<ll>(p.num_rows));
-        }
-    } else {
+    if (p.targets) {
         const int64_t r = find_first(p.num_threads, p.num_rows,
                                      [&](int64_t i) { return p.targets[i] < 0 || p.targets[i] >= g.num_targets; });
         if (r >= 0) {
@@ -154,6 +149,11 @@ int32_t check_problem(const sage_attention_problem* problem) {
     SAGE_TRY(check_graph_argument(&problem->graph));
     SAGE_TRY(check_sizes(*problem));
     SAGE_TRY(check_inputs(*problem));
+    // Before any array is read: a wrong num_targets would lead past the end of indptr.
+    if (!problem->targets && problem->num_rows != problem->graph.num_targets) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "num_rows: expected the graph's %lld targets, got %lld",
+                    static_cast<ll>(problem->graph.num_targets), static_cast<ll>(problem->num_rows));
+    }
     if (!problem->graph.trusted) SAGE_TRY(sage_attention_check_graph(&problem->graph, problem->num_threads));
     return check_rows(*problem);
 }

@@ -199,6 +199,8 @@ void rows_that_do_not_fit_the_graph() {
         refuse(whole_options(score), WITH(c.problem.num_rows -= 1), "num_rows");
         refuse(whole_options(score), WITH(c.problem.num_rows += 1), "num_rows");
         refuse(whole_options(score), WITH(c.problem.num_rows = 0), "num_rows");
+        // Found before indptr is read where such a graph would have its end.
+        refuse(whole_options(score), WITH(c.problem.graph.num_targets = int64_t{1} << 40), "num_rows");
         refuse(options(score), WITH(c.targets.ids()[3] = c.o.targets), "targets[3]");
         refuse(options(score), WITH(c.targets.ids()[0] = -1), "targets[0]");
         refuse(options(score), WITH(c.targets.ids()[4] = INT64_MIN), "targets[4]");

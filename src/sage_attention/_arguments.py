@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Callable, TypeVar
 
-__all__ = ["chance", "fan_outs", "path", "positive", "rate", "seed", "split"]
+__all__ = [
+    "MOST_CHANNELS",
+    "MOST_LAYERS",
+    "chance",
+    "channels",
+    "fan_outs",
+    "layers",
+    "members",
+    "path",
+    "positive",
+    "rate",
+    "seed",
+    "split",
+    "threads",
+]
 
 T = TypeVar("T")
 
@@ -30,7 +44,14 @@ def _fractions(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
 
 
+MOST_LAYERS = 1000  # what a model may have that is to be loaded again
+MOST_CHANNELS = 2**20  # of a layer, all heads together: products of sizes stay far from what 64 bits hold
+
 positive = _kind("positive integer", int, lambda value: value >= 1)
+threads = _kind("number of threads", int, lambda value: 1 <= value < 2**31)
+layers = _kind(f"number of layers from 1 to {MOST_LAYERS}", int, lambda value: 1 <= value <= MOST_LAYERS)
+members = _kind("number of members from 16 to 2147483647", int, lambda value: 16 <= value < 2**31)
+channels = _kind(f"number from 1 to {MOST_CHANNELS}", int, lambda value: 1 <= value <= MOST_CHANNELS)
 seed = _kind("seed", int, lambda value: 0 <= value < 2**63)
 chance = _kind("chance in [0, 1)", float, lambda value: 0 <= value < 1)
 rate = _kind("rate", float, lambda value: 0 <= value < 1e6)

@@ -27,13 +27,14 @@ def as_numpy(name: str, value: Any) -> NDArray[Any]:
         value: Array, (nested) sequence, or tensor on any device.
 
     Raises:
-        ArgumentError: It cannot be made an array (ragged lists, for instance).
+        ArgumentError: It cannot be made an array (ragged lists, bfloat16 or sparse tensors).
     """
-    if hasattr(value, "detach") and hasattr(value, "numpy"):
-        value = value.detach().cpu().numpy()
     try:
+        if hasattr(value, "detach") and hasattr(value, "numpy"):
+            value = value.detach().cpu().numpy()
         return np.asarray(value)
-    except (ValueError, TypeError) as error:
+    # RuntimeError: torch's, for tensors without a value of their own (meta, conjugated)
+    except (ValueError, TypeError, RuntimeError) as error:
         raise ArgumentError(name, "an array", f"{type(value).__name__} ({error})") from error
 
 

@@ -229,6 +229,8 @@ def _checked(inputs: AttentionInputs) -> AttentionInputs:
     if values.ndim != 3 or values.dtype not in _DTYPES:
         raise ArgumentError("values", "a float32 or float64 array [S, H, C]", f"{values.dtype} {list(values.shape)}")
     heads, channels = values.shape[1:]
+    if heads < 1 or channels < 1:
+        raise ArgumentError("values", "at least one head and one channel", f"shape {list(values.shape)}")
     sizes = {"S": graph.num_sources, "R": rows, "E": graph.num_edges, "H": heads, "C": channels}
     sizes["H*C"] = heads * channels
     for name in ("values", "edge_features", *(n for n in shapes if n not in ("values", "edge_features"))):
@@ -404,7 +406,7 @@ def attention_backward(
         array([0.5, 0.5, 0. ], dtype=float32)
     """
     inputs = _checked(inputs)
-    if outputs.row_max is None:
+    if getattr(outputs, "row_max", None) is None:
         raise ArgumentError("outputs", "those of attention_forward(..., for_backward=True)", "no row_max")
     sizes = {"R": inputs.num_rows, "E": inputs.graph.num_edges, "H": inputs.heads, "C": inputs.channels}
     sizes["D"] = inputs.edge_channels

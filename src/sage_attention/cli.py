@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -38,17 +39,15 @@ class _Parser(argparse.ArgumentParser):
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
+    model.add_argument("--layers", type=_arguments.layers, default=2, metavar="N", help="attention layers (default: 2)")
     model.add_argument(
-        "--layers", type=_arguments.positive, default=2, metavar="N", help="attention layers (default: 2)"
+        "--hidden", type=_arguments.channels, default=8, metavar="N", help="channels per head (default: 8)"
     )
     model.add_argument(
-        "--hidden", type=_arguments.positive, default=8, metavar="N", help="channels per head (default: 8)"
+        "--heads", type=_arguments.channels, default=8, metavar="N", help="attention heads of a layer (default: 8)"
     )
     model.add_argument(
-        "--heads", type=_arguments.positive, default=8, metavar="N", help="attention heads of a layer (default: 8)"
-    )
-    model.add_argument(
-        "--output-heads", type=_arguments.positive, default=1, metavar="N", help="heads of the last layer (default: 1)"
+        "--output-heads", type=_arguments.channels, default=1, metavar="N", help="heads of the last layer (default: 1)"
     )
     model.add_argument(
         "--normalize", choices=("none", "row"), default="none",
@@ -95,7 +94,7 @@ def _add_run_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -
 
 def _add_threads(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     group.add_argument(
-        "--threads", type=_arguments.positive, default=None, metavar="N",
+        "--threads", type=_arguments.threads, default=None, metavar="N",
         help="default: one per core; never changes results",
     )  # fmt: skip
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -177,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="default: sage-attention-demo",
     )
-    demo.add_argument("--members", type=_arguments.positive, default=50_000, metavar="N", help="default: 50000")
+    demo.add_argument("--members", type=_arguments.members, default=50_000, metavar="N", help="default: 50000")
     demo.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
     _add_run_options(demo)
     demo.set_defaults(run=_demo)
@@ -247,6 +246,9 @@ def _run_training(
     fan_outs = arguments.fan_outs or (10,) * arguments.layers
     if len(fan_outs) != arguments.layers:
         raise ArgumentError("--fan-outs", f"one number per layer ({arguments.layers})", len(fan_outs))
+    if arguments.heads * arguments.hidden > _arguments.MOST_CHANNELS:
+        expected = f"at most {_arguments.MOST_CHANNELS} channels in a layer"
+        raise ArgumentError("--heads, --hidden", expected, arguments.heads * arguments.hidden)
     config = ModelConfig(
         num_features=0,
         hidden=arguments.hidden,
@@ -350,6 +352,17 @@ def _typed(words: list[str]) -> str:
     return "sage-attention " + (subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words))
 
 
+def _with_joined_negatives(words: list[str]) -> list[str]:
+    """``--fan-outs -1,-1`` as ``--fan-outs=-1,-1``, for argparse takes a word that begins with ``-`` for an option."""
+    joined: list[str] = []
+    for word in words:
+        if re.match(r"-\.?[0-9]", word) and joined and re.fullmatch(r"--[a-z][a-z-]*", joined[-1]):
+            joined[-1] += "=" + word
+        else:
+            joined.append(word)
+    return joined
+
+
 def _prepare_libraries() -> None:
     """Tells libraries, before they are loaded, what they can only be told then."""
     if "numpy" not in sys.modules:
@@ -393,8 +406,9 @@ def main(argv: list[str] | None = None) -> int:
 
     with as_interrupts() as ended_by:
         try:
-            arguments = _parser().parse_args(argv)
-            arguments.typed = _typed(sys.argv[1:] if argv is None else argv)
+            words = sys.argv[1:] if argv is None else argv
+            arguments = _parser().parse_args(_with_joined_negatives(words))
+            arguments.typed = _typed(words)
             code = _run(arguments)
         except KeyboardInterrupt as stop:
             _say(str(stop) or "interrupted", sys.stderr)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Graph", "Transposed"]
 
 _INT32_MAX = 2**31 - 1
+_MOST_NODES = 2**59  # as the core says; an array of one number per node then has a size at least
 
 
 class Transposed(NamedTuple):
@@ -84,7 +85,7 @@ class Graph:
         sources = integers("indices", indices, (None,))
         if len(starts) == 0:
             raise ArgumentError("indptr", "at least one element", "an empty array")
-        count = len(starts) - 1 if num_sources is None else integer("num_sources", num_sources, 0)
+        count = len(starts) - 1 if num_sources is None else integer("num_sources", num_sources, 0, _MOST_NODES)
         ids = None if edge_ids is None else _permutation(edge_ids, len(sources))
         # Checked before it is narrowed: a cast would wrap what does not fit.
         argument = _argument(starts, sources, count, trusted=False)
@@ -154,14 +155,16 @@ class Graph:
             raise ArgumentError("edge_index", "ids of at least 0", int(edges.min()))
         largest = [int(row.max()) if num_edges else -1 for row in edges]
         if num_nodes is None:
+            if max(largest) >= _MOST_NODES:
+                raise ArgumentError("edge_index", "ids below 2^59", max(largest))
             num_sources = num_targets = max(largest) + 1
         elif isinstance(num_nodes, (tuple, list)):
             if len(num_nodes) != 2:
                 raise ArgumentError("num_nodes", "an integer or (num_sources, num_targets)", num_nodes)
-            num_sources = integer("num_nodes[0]", num_nodes[0], 0)
-            num_targets = integer("num_nodes[1]", num_nodes[1], 0)
+            num_sources = integer("num_nodes[0]", num_nodes[0], 0, _MOST_NODES)
+            num_targets = integer("num_nodes[1]", num_nodes[1], 0, _MOST_NODES)
         else:
-            num_sources = num_targets = integer("num_nodes", num_nodes, 0)
+            num_sources = num_targets = integer("num_nodes", num_nodes, 0, _MOST_NODES)
         for row, (name, count) in enumerate((("sources", num_sources), ("targets", num_targets))):
             if largest[row] >= count:
                 raise ArgumentError("edge_index", f"{name} in [0, {count})", largest[row])

@@ -29,7 +29,7 @@ def from_scipy(matrix: Any) -> Graph:
         The graph; `edge_ids` refers to the order of ``matrix.tocoo().data``.
 
     Raises:
-        ArgumentError: It is no two-dimensional sparse matrix.
+        ArgumentError: It is no two-dimensional sparse matrix, or the arrays it is made of contradict each other.
 
     Example:
         >>> import scipy.sparse
@@ -38,7 +38,12 @@ def from_scipy(matrix: Any) -> Graph:
     """
     if not hasattr(matrix, "tocoo") or len(matrix.shape) != 2:
         raise ArgumentError("matrix", "a two-dimensional SciPy sparse matrix or array", type(matrix).__name__)
-    entries = matrix.tocoo()
+    try:
+        if hasattr(matrix, "check_format"):  # SciPy itself would follow indices that lead nowhere
+            matrix.check_format(full_check=True)
+        entries = matrix.tocoo()
+    except ValueError as error:
+        raise ArgumentError("matrix", "a valid sparse matrix", error) from error
     num_sources, num_targets = (int(length) for length in matrix.shape)
     return Graph.from_edge_index(np.stack([entries.row, entries.col]), (num_sources, num_targets))
 

@@ -41,7 +41,8 @@ def _is_count(value: Any) -> bool:
 
 # What a config.json may hold: a model must not be half understood.
 _FITS: dict[str, Callable[[Any], bool]] = {
-    "num_features": lambda v: type(v) is int and v >= 0,
+    "model": lambda v: v == "gat",
+    "num_features": _is_count,
     "class_names": lambda v: isinstance(v, list) and len(v) > 0 and all(isinstance(name, str) for name in v),
     "hidden": _is_count,
     "heads": _is_count,
@@ -106,13 +107,13 @@ class ModelConfig:
         """
         try:
             value = json.loads(text)
-            if value["format"] != _FORMAT:
+            if type(value["format"]) is not int or value["format"] != _FORMAT:
                 raise DataError(path, f"format {_FORMAT}", value["format"], hint="it is from another version")
             for name, fits in _FITS.items():
                 if not fits(value[name]):
                     raise ValueError(f"{name} is {value[name]!r}")
             config = cls(**{f.name: value[f.name] for f in fields(cls)})
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(path, "the config.json of a trained model", f"{type(error).__name__}: {error}") from error
@@ -151,6 +152,20 @@ def degree_features(degrees: NDArray[np.int64], num_features: int) -> Floats:
     """
     order = np.minimum(np.frexp(degrees.astype(np.float64))[1], num_features - 1)
     return np.eye(num_features, dtype=np.float32)[order]
+
+
+def _checked_csr(features: Any) -> Any:
+    """SciPy sparse features as CSR whose indices are known to be in range.
+
+    Raises:
+        ArgumentError: They are not: SciPy does not look at the arrays a matrix is made of.
+    """
+    try:
+        if hasattr(features, "check_format"):
+            features.check_format(full_check=True)
+        return features.tocsr()
+    except ValueError as error:
+        raise ArgumentError("features", "a valid sparse matrix", error) from error
 
 
 def is_sparse(features: Any) -> bool:
@@ -249,7 +264,10 @@ class NodeClassifier:
                 if tensor is None or tuple(tensor.shape) != shape:
                     got = "none" if tensor is None else f"shape {list(tensor.shape)}"
                     raise ArgumentError(f"tensors[{name!r}]", f"shape {list(shape)}", got)
-                self.tensors[name] = np.ascontiguousarray(tensor, dtype=np.float32)
+                if np.asarray(tensor).dtype.kind not in "biuf":
+                    raise ArgumentError(f"tensors[{name!r}]", "real numbers", np.asarray(tensor).dtype)
+                with np.errstate(over="ignore"):  # `load_model` refuses what becomes infinite
+                    self.tensors[name] = np.ascontiguousarray(tensor, dtype=np.float32)
 
     def forward(self, graph: Graph, features: Any = None, *, num_threads: int = 0) -> tuple[Floats, Floats]:
         """Runs all layers over all nodes.
@@ -273,7 +291,7 @@ class NodeClassifier:
         if shape != (graph.num_nodes, self.config.num_features):
             expected = f"a matrix of {graph.num_nodes} rows and {self.config.num_features} columns"
             raise ArgumentError("features", expected, "none" if shape is None else f"shape {list(shape)}")
-        features = features.tocsr() if hasattr(features, "tocsr") else np.asarray(features, dtype=np.float32)
+        features = _checked_csr(features) if hasattr(features, "tocsr") else np.asarray(features, dtype=np.float32)
         x = normalized(features, self.config.normalize)
         return self.forward_normalized(looped, x, num_threads=num_threads)
 
@@ -353,11 +371,16 @@ def load_model(folder: str | Path) -> NodeClassifier:
         with safe_open(model_path, framework="np") as file:
             twin = (file.metadata() or {}).get(CONFIG_FILE)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - this is no dict
-    except (OSError, SafetensorError, TypeError, ValueError) as error:  # TypeError: a dtype NumPy lacks
+    # TypeError, AttributeError: a type of number NumPy lacks
+    except (OSError, SafetensorError, AttributeError, TypeError, ValueError) as error:
         raise DataError(model_path, "a readable model", error, hint=hint) from error
     if twin is not None and ModelConfig.from_json(model_path, twin) != config:
         raise DataError(model_path, f"the model that {CONFIG_FILE} describes", "another one", hint=hint)
     try:
-        return NodeClassifier(config, tensors)
+        model = NodeClassifier(config, tensors)
     except ArgumentError as error:
         raise DataError(model_path, f"the weights {CONFIG_FILE} speaks of", error, hint=hint) from error
+    for name, tensor in model.tensors.items():
+        if not np.isfinite(tensor).all():
+            raise DataError(model_path, "finite float32 weights", f"NaN or infinity in {name}", hint=hint)
+    return model

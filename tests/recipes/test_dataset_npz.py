@@ -74,6 +74,13 @@ def test_only_edges(tmp_path):
     assert data.labels.tolist() == [-1] * 5
 
 
+@pytest.mark.parametrize("node", [2**32, 2**62, 2**63 - 1])
+def test_only_edges_with_ids_beyond_reason(tmp_path, node):
+    path = save(tmp_path, without=GOOD.keys() - {"edge_index"}, edge_index=[[0, node], [1, 2]])
+    with pytest.raises(DataError, match=f"from 0 to 4294967295, got {node} at position 1"):
+        load_npz_dataset(path)
+
+
 def test_split_by_chance(tmp_path):
     path = save(tmp_path, without=["train_idx", "val_idx", "test_idx"])
     data = load_npz_dataset(path, seed=1)

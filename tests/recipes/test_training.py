@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from dataclasses import replace
 
@@ -113,13 +115,69 @@ def test_resume_with_nothing_to_resume(tmp_path):
         run(tmp_path, resume=True)
 
 
+ROW = {"epoch": 1, "train_loss": 1.0, "val_accuracy": 0.5, "val_loss": 1.0, "seconds": 0.1}
+
+
 def test_damaged_checkpoint(tmp_path):
-    state = TrainingState(1, [{"epoch": 1, "val_accuracy": 0.5, "val_loss": 1.0}])
+    state = TrainingState(1, [ROW])
     path = save_checkpoint(tmp_path, state, {"seed": 1})
     assert load_checkpoint(tmp_path, {"seed": 1}).epoch == 1
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(DataError, match="whole checkpoint"):
         load_checkpoint(tmp_path, {"seed": 1})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "[" * 100_000,
+        json.dumps({"epoch": math.inf, "history": [ROW], "run": {}}),
+        json.dumps({"epoch": 1.0, "history": [ROW], "run": {}}),
+        json.dumps({"epoch": -1, "history": [], "run": {}}),
+        json.dumps({"epoch": 1, "history": [{**ROW, "epoch": math.inf}], "run": {}}),
+        json.dumps({"epoch": 1, "history": [{**ROW, "epoch": 2}], "run": {}}),
+        json.dumps({"epoch": 1, "history": [{**ROW, "seconds": None}], "run": {}}),
+        json.dumps({"epoch": 1, "history": [{**ROW, "train_loss": "x"}], "run": {}}),
+        json.dumps({"epoch": 1, "history": [{k: v for k, v in ROW.items() if k != "seconds"}], "run": {}}),
+        json.dumps({"epoch": 1, "history": {"0": ROW}, "run": {}}),
+    ],
+    ids=lambda state: state[:70],
+)
+def test_checkpoint_of_nonsense(tmp_path, state):
+    """Whole as a file of tensors; what it says of the run is not."""
+    from sage_attention.recipes.output import write_safetensors
+
+    write_safetensors(tmp_path / CHECKPOINT_FILE, {}, {"state": state})
+    with pytest.raises(DataError, match="whole checkpoint") as error:
+        load_checkpoint(tmp_path, {})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors: {name: tensor.astype(np.float64) for name, tensor in tensors.items()},
+        lambda tensors: {name: tensor.astype(np.int32) for name, tensor in tensors.items()},
+        lambda tensors: {**tensors, "model.another": np.zeros(1, np.float32)},
+        lambda tensors: {**tensors, "optimizer.another.step": np.zeros((), np.float32)},
+        lambda tensors: {name: np.asarray(-t if name.endswith("step") else t) for name, t in tensors.items()},
+    ],
+)
+def test_checkpoint_of_other_tensors(tmp_path, monkeypatch, change):
+    from safetensors import safe_open
+
+    from sage_attention.recipes.output import write_safetensors
+
+    interrupt_after(monkeypatch, 1)
+    with pytest.raises(node.Interrupted):
+        run(tmp_path)
+    monkeypatch.undo()
+    path = tmp_path / CHECKPOINT_FILE
+    with safe_open(path, framework="np") as file:
+        tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    write_safetensors(path, change(tensors), about)
+    with pytest.raises(DataError, match="whole checkpoint"):
+        run(tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("lost", ["model.convs.0.bias", "best.convs.1.lin.weight", "optimizer.convs.0.bias.step"])

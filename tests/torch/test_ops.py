@@ -8,8 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the operators for PyTorch need torch")
 
+from torch.autograd import forward_ad  # noqa: E402
+
 from sage_attention import Graph, sample_one_hop  # noqa: E402
-from sage_attention.errors import ArgumentError  # noqa: E402
+from sage_attention.errors import ArgumentError, NativeError  # noqa: E402
 from sage_attention.torch import fallback, library, ops  # noqa: E402
 
 SOURCES, TARGETS, EDGES, HEADS, CHANNELS, EDGE_CHANNELS = 9, 7, 40, 3, 5, 4
@@ -303,7 +305,42 @@ def test_bad_dropout(dropout):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, 2**31])
 def test_bad_thread_count(count):
     with pytest.raises(ArgumentError, match="count"):
         library.set_num_threads(count)
+
+
+@pytest.mark.parametrize("score", list(FUNCTIONS))
+def test_second_derivatives_are_refused(score):
+    """PyTorch alone would warn, and leave out the attention's part."""
+    tensors = make_tensors(score, edge_features=False)
+    out = FUNCTIONS[score](make_edges(), **tensors)[0]
+    (grad,) = torch.autograd.grad(out.pow(2).sum(), tensors["values"], create_graph=True)
+    with pytest.raises(NativeError, match="first derivatives only"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_forward_mode_is_refused(requires_grad):
+    """PyTorch alone would go on without tangents."""
+    tensors = {name: t.detach() for name, t in make_tensors("gat", edge_features=False).items()}
+    edges, logits = make_edges(), tensors["source_logits"].requires_grad_(requires_grad)
+    with forward_ad.dual_level():
+        tensors["source_logits"] = forward_ad.make_dual(logits, torch.ones_like(logits))
+        with pytest.raises(ArgumentError, match="source_logits: expected a tensor without tangent"):
+            ops.gat_attention(edges, **tensors)
+
+
+@pytest.mark.parametrize("options", [{"picks": ops.Picks(hop=2**32)}, {"dropout": 0.5, "dropout_seed": 2**64}])
+def test_numbers_that_would_wrap(options):
+    with pytest.raises(ArgumentError, match=r"hop|seed"):
+        ops.gat_attention(make_edges(), **make_tensors("gat", edge_features=False), **options)
+
+
+@pytest.mark.parametrize("score", list(FUNCTIONS))
+def test_meta_tensors(score):
+    """Shapes without data, as tools that measure models use them; meta has no autocast."""
+    tensors = {name: t.detach().to("meta") for name, t in make_tensors(score, edge_features=False).items()}
+    edges = ops.csc(torch.zeros(2, EDGES, dtype=torch.int64, device="meta"), SOURCES, TARGETS)
+    assert FUNCTIONS[score](edges, **tensors)[0].shape == (TARGETS, HEADS, CHANNELS)

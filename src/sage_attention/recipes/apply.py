@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from sage_attention._paths import check_name, system_path
 from sage_attention.errors import DataError
@@ -14,6 +17,8 @@ from sage_attention.recipes.features import read_features
 from sage_attention.recipes.predictions import write_predictions
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from sage_attention.graph import Graph
     from sage_attention.inference import NodeClassifier
     from sage_attention.recipes.node_dataset import NodeDataset
@@ -46,6 +51,7 @@ def _load(
     return model, data, Graph.from_edge_index(data.edge_index[:, kept], data.num_nodes)
 
 
+_SEPARATORS = tuple(sep for sep in (os.sep, os.altsep) if sep)
 _KINDS = {".csv", ".tsv", ".txt", ".json", ".npz", ".npy", ".parquet"}
 
 
@@ -58,7 +64,7 @@ def _output_file(out: str, suffixes: tuple[str, ...], inputs: tuple[str | None, 
     path = Path(out)
     if path.suffix.lower() in _KINDS.difference(suffixes):
         raise DataError(out, f"a file name that ends in {' or '.join(suffixes)}, which is what is written", path.suffix)
-    if path.is_dir() or not path.name:
+    if out.endswith(_SEPARATORS) or not path.name or path.is_dir():
         raise DataError(out, "a file to write", "a folder", hint="name a file in it")
     path = system_path(output.prepare_output_folder(path.parent) / path.name)
     for given in inputs:
@@ -73,6 +79,15 @@ def _is_same_file(path: Path, other: str) -> bool:
         return path.samefile(system_path(other))
     except (OSError, ValueError):  # what is not there is complained of when it is read
         return False
+
+
+def _check_finite(results: NDArray[np.float32], data: NodeDataset, features: str | None) -> None:
+    """Refuses results that left the range of float32 on the way."""
+    wrong = ~np.isfinite(results).all(axis=1)
+    if wrong.any():
+        node = data.node_ids[int(np.argmax(wrong))]
+        got = f"NaN or infinity for node {node} and {int(wrong.sum()) - 1} others"
+        raise DataError(features, "finite results", got, hint="are these features scaled as in training?")
 
 
 def predict(
@@ -100,12 +115,15 @@ def predict(
         Number of nodes.
 
     Raises:
-        DataError: A file is wrong or does not fit the model, or `out` is named as another kind of file.
+        DataError: A file is wrong or does not fit the model, or `out` is named as another kind of file or is one of
+            those that are read.
         SageAttentionError: `out` cannot be written.
     """
     path = _output_file(out, (".parquet", ".csv"), (edges, features))
     model, data, graph = _load(folder, edges, features, undirected, encoding)
-    probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
+    with np.errstate(all="ignore"):
+        probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
+    _check_finite(probabilities, data, features)
     write_predictions(path, data.node_ids, model.config.class_names, probabilities)
     return data.num_nodes
 
@@ -127,7 +145,9 @@ def embed(
     """
     path = _output_file(out, (".npy",), (edges, features))
     model, data, graph = _load(folder, edges, features, undirected, encoding)
-    embeddings = model.embed(graph, data.features, num_threads=num_threads)
+    with np.errstate(all="ignore"):
+        embeddings = model.embed(graph, data.features, num_threads=num_threads)
+    _check_finite(embeddings, data, features)
     with output.all_or_nothing(path.parent, mark=path.name) as beside:
         output.write_npy(beside / f"{path.stem}.ids.npy", data.node_ids)
         output.write_npy(beside / path.name, embeddings)

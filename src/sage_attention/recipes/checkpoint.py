@@ -9,7 +9,7 @@ import torch
 
 from sage_attention.errors import DataError
 from sage_attention.recipes.output import write_safetensors
-from sage_attention.recipes.trainer import TrainingState
+from sage_attention.recipes.trainer import HISTORY, TrainingState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,18 @@ def _check_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
             raise DataError(path, f"the interrupted run's {name} ({before.get(name)})", now.get(name), hint=hint)
 
 
+def _is_history(rows: Any, epochs: Any) -> bool:
+    """Whether it is one whole row per epoch, in their order."""
+    return (
+        type(epochs) is int
+        and isinstance(rows, list)
+        and len(rows) == epochs
+        and all(isinstance(row, dict) and set(row) == HISTORY for row in rows)
+        and all(type(value) in (int, float) for row in rows for value in row.values())
+        and [row["epoch"] for row in rows] == list(range(1, epochs + 1))
+    )
+
+
 def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
     """Reads the state of an interrupted run.
 
@@ -75,11 +87,12 @@ def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
             for key in file.keys():  # noqa: SIM118 - this is no dict
                 part, _, name = key.partition(".")
                 parts[part][name] = torch.from_numpy(file.get_tensor(key).copy())
-        state = TrainingState(epoch=int(about["epoch"]), history=about["history"], **parts)
+        state = TrainingState(epoch=about["epoch"], history=about["history"], **parts)
         before = dict(about["run"])
-        if len(state.history) != state.epoch or not state.improved_epoch <= state.epoch:
+        if not _is_history(state.history, state.epoch):
             raise ValueError("its history is not that of its epochs")
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    # AttributeError: a type of number NumPy lacks; RecursionError: JSON nested without end
+    except (OSError, SafetensorError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         hint = "delete it and run without --resume"
         raise DataError(path, "a whole checkpoint", f"{type(error).__name__}: {error}", hint=hint) from error
     _check_run(path, before, run)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load_npz_dataset"]
 
+# Where ids alone say how many nodes there are: each costs memory, and larger ids are a slip.
+_MOST_NODES = 2**32
 _SPARSE = ("x_indices", "x_indptr", "x_shape")
 
 
@@ -79,9 +81,13 @@ def load_npz_dataset(
     edge_index = np.stack([edges.source, edges.target])
     features = _features(file, arrays)
     y = npz_int(file, "y", arrays["y"]) if "y" in arrays else None
-    size = int(edge_index.max()) + 1 if y is None else y.size
     if features is not None:
         size = int(features.shape[0])
+    elif y is not None:
+        size = y.size
+    else:
+        _check_nodes(file, "edge_index", edge_index.reshape(-1), _MOST_NODES)
+        size = int(edge_index.max()) + 1
     _check_nodes(file, "edge_index", edge_index.reshape(-1), size)
     if undirected:
         edge_index = both_ways(edge_index, size)

@@ -121,7 +121,7 @@ def read_labels(
     for column in (id_column, label_column, split_column):
         if column is not None:
             raise DataError(file, "a table when columns are asked for", f"column {quoted(column)} of a .npy file")
-    labels, names = class_index(file, npz_int(file, "", read_npy(file)))
+    labels, names = class_index(file, npz_int(file, None, read_npy(file)))
     return LabelTable(file, labels, names)
 
 

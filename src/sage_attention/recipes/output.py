@@ -145,8 +145,13 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
         True
     """
     check_name(path)
-    folder = system_path(Path(path).expanduser())
     expected = "a folder that can be written"
+    try:
+        folder = system_path(Path(path).expanduser())
+    except RuntimeError as error:
+        raise DataError(
+            os.fspath(path), expected, "a home folder that is not known", hint="write the path out"
+        ) from error
     move_away = "choose another folder or move the file away"
     probe = _temporary_beside(folder / "probe")
     try:
@@ -166,6 +171,10 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
     except OSError as error:
         reason, remedy = reason_and_remedy(error)
         raise DataError(folder, expected, reason, hint=remedy) from error
+    except DataError:  # a ValueError too
+        raise
+    except ValueError as error:  # a NUL character in the path
+        raise DataError(folder, expected, error) from error
     _remove_stale_temporaries(folder)
     return folder
 

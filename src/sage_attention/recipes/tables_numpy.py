@@ -82,8 +82,8 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def npz_int(path: Path, key: str, array: NDArray[Any], ndim: int = 1) -> NDArray[np.int64]:
-    """Return an array of an NPZ file as int64.
+def npz_int(path: Path, key: str | None, array: NDArray[Any], ndim: int = 1) -> NDArray[np.int64]:
+    """Return an array of an NPZ file (`key` None: of an NPY file) as int64.
 
     Raises:
         DataError: It does not have `ndim` dimensions, or holds other than integers that fit.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sage_attention.recipes.node_dataset import NodeDataset
     from sage_attention.recipes.progress import Progress
 
-__all__ = ["Trainer", "TrainingOptions", "TrainingState"]
+__all__ = ["HISTORY", "Trainer", "TrainingOptions", "TrainingState"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,9 @@ class TrainingOptions:
     attention_dropout: float = 0.0
     seed: int = 0
     num_threads: int = 1
+
+
+HISTORY = frozenset(("epoch", "train_loss", "val_loss", "val_accuracy", "seconds"))  # of an epoch
 
 
 @dataclass
@@ -145,12 +148,20 @@ class Trainer:
         Raises:
             ArgumentError: It is not of such a model.
         """
-        for name, parameter in self.model.named_parameters():
+        names = dict(self.model.named_parameters())
+        for part in (state.model, state.best, state.optimizer):
+            for name, tensor in part.items():
+                parameter_name = name.rpartition(".")[0] if part is state.optimizer else name
+                if parameter_name not in names or tensor.dtype != torch.float32:
+                    raise ArgumentError("state", "float32 tensors of the model's parameters", f"{name}, {tensor.dtype}")
+        for name, parameter in names.items():
             shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
             moments = {key: state.optimizer.get(f"{name}.{key}", _NOTHING) for key in shapes}
             weights = [part.get(name, _NOTHING) for part in (state.model, state.best)]
-            if {key: value.shape for key, value in moments.items()} != shapes or any(
-                weight.shape != parameter.shape for weight in weights
+            if (
+                {key: value.shape for key, value in moments.items()} != shapes
+                or any(weight.shape != parameter.shape for weight in weights)
+                or not float(moments["step"]) >= 1
             ):
                 raise ArgumentError("state", f"{name} of shape {list(parameter.shape)}", "none or another shape")
             self.optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}

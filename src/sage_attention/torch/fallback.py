@@ -8,6 +8,7 @@ edges are one chunk, which the compiler fuses itself.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Callable
 
 import torch
@@ -69,7 +70,7 @@ def gat_attention(
         >>> out
         tensor([[[2.]]])
     """
-    with torch.autocast(values.device.type, enabled=False):
+    with _no_autocast(values.device.type):
         targets = _targets(csc)
         scores = _wide(source_logits).index_select(0, csc.indices)
         if target_logits is not None:
@@ -129,7 +130,7 @@ def gatv2_attention(
         >>> gatv2_attention(csc, values, torch.zeros(1, 1, 1), torch.zeros(1, 1))[0]
         tensor([[[2.]]])
     """
-    with torch.autocast(values.device.type, enabled=False):
+    with _no_autocast(values.device.type):
         targets = _targets(csc)
         heads, channels = values.shape[1:]
 
@@ -196,7 +197,7 @@ def dot_attention(
         >>> dot_attention(csc, torch.zeros(1, 1, 1), keys, keys)[0]
         tensor([[[2.]]])
     """
-    with torch.autocast(values.device.type, enabled=False):
+    with _no_autocast(values.device.type):
         targets = _targets(csc)
         heads, channels = values.shape[1:]
         factor = channels**-0.5 if scale is None else scale
@@ -220,6 +221,13 @@ def dot_attention(
             edge_out = _weighted_edge_sum(csc, targets, after, edge_features).to(values.dtype)
         shown = before if weights_before_dropout else after
         return out, edge_out, _in_callers_order(shown, csc, values.dtype) if return_weights else None
+
+
+def _no_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:
+    """Full precision inside; some devices, as meta, have no autocast to turn off."""
+    if not torch.amp.is_autocast_available(device_type):
+        return contextlib.nullcontext()
+    return torch.autocast(device_type, enabled=False)
 
 
 def _wide(tensor: Tensor) -> Tensor:

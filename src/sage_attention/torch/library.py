@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sage_attention import _native
-from sage_attention.errors import ArgumentError
+from sage_attention.errors import ArgumentError, NativeError
 
 __all__ = ["num_threads", "set_num_threads"]
 
@@ -67,7 +67,7 @@ def set_num_threads(count: int | None) -> None:
     """Sets the threads of the native operators apart from torch's own; None follows torch again.
 
     Args:
-        count: At least 1, or None. Results never depend on it.
+        count: From 1 to 2^31 - 1, or None. Results never depend on it.
 
     Raises:
         ArgumentError: It is neither.
@@ -78,8 +78,8 @@ def set_num_threads(count: int | None) -> None:
         2
     """
     global _threads
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise ArgumentError("count", "a number of threads of at least 1, or None", repr(count))
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 2**31):
+        raise ArgumentError("count", "a number of threads from 1 to 2^31 - 1, or None", repr(count))
     _threads = count
 
 
@@ -115,6 +115,8 @@ class _Problem:
         (negative_slope, scale, dropout, dropout_seed, before) = arguments[12 + len(INPUTS) : _NUM_PROBLEM]
         if score not in _native.SCORES:
             raise ArgumentError("score", '"gat", "gatv2" or "dot"', repr(score))
+        if not 0 <= hop < 2**31:  # before it is narrowed
+            raise ArgumentError("hop", "from 0 to 2^31 - 1", hop)
         # Kept as attributes: the structure holds addresses only.
         self.indptr, self.indices = indptr.contiguous(), indices.contiguous()
         self.edge_ids, self.targets = _contiguous(edge_ids), _contiguous(targets)
@@ -358,6 +360,18 @@ def _autograd(ctx: Any, grad_out: Tensor | None, *other_grads: Tensor | None) ->
     return tuple(gradients)
 
 
+def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """The context of a backward pass that is never differentiated."""
+
+
+def _no_second_derivatives(_ctx: Any, *_grads: Tensor | None) -> tuple[Any, ...]:
+    # Without this, PyTorch would go on with gradients that lack the attention's part.
+    raise NativeError(
+        "the attention operators have first derivatives only: a gradient of a gradient needs the layers of PyTorch "
+        "Geometric, or tensors on a device for which there are no native operators"
+    )
+
+
 def _register(name: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
     _LIBRARY.impl(name, kernel, "CPU")
     torch.library.register_fake(f"sage_attention::{name}", fake, lib=_LIBRARY)
@@ -367,4 +381,7 @@ _register("csc", _csc, _csc_fake)
 _register("by_source", _by_source, _by_source_fake)
 _register("forward", _forward, _forward_fake)
 _register("backward", _backward, _backward_fake)
+torch.library.register_autograd(
+    "sage_attention::backward", _no_second_derivatives, setup_context=_keep_nothing, lib=_LIBRARY
+)
 torch.library.register_autograd("sage_attention::forward", _autograd, setup_context=_setup_context, lib=_LIBRARY)

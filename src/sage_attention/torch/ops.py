@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+
+from sage_attention.errors import ArgumentError
 
 from . import fallback, library
 
@@ -109,6 +112,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     values = tensors["values"]
     assert values is not None  # noqa: S101 - every caller passes it
+    _refuse_tangents(tensors)
     result_type = values.dtype
     double = any(t is not None and t.dtype == torch.float64 for t in tensors.values())
     compute = torch.float64 if double else torch.float32
@@ -132,10 +136,21 @@ def _attend(
     )
 
 
+def _refuse_tangents(tensors: dict[str, Tensor | None]) -> None:
+    """Forward-mode differentiation would go on with the tangents lost."""
+    if torch.compiler.is_compiling():
+        return
+    for name, tensor in tensors.items():
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+            raise ArgumentError(name, "a tensor without tangent", "a dual tensor", "take gradients with backward()")
+
+
 def _seed_tensor(seed: int | Tensor) -> Tensor:
     """A seed in [0, 2^64) as the int64 of the same bits."""
     if isinstance(seed, Tensor):
         return seed
+    if not -(2**63) <= seed < 2**64:
+        raise ArgumentError("seed", "an integer in [0, 2^64)", seed)
     return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
 
 
