@@ -22,6 +22,13 @@ set(ZIG_OPTIONS -target $ENV{ZIG_TARGET} ${ZIG_PROCESSOR_${CMAKE_SYSTEM_PROCESSO
 set(CMAKE_C_COMPILER "$ENV{ZIG}" cc ${ZIG_OPTIONS})
 # "c++" would build and link the C++ standard library, minutes for each target, of which nothing is used.
 set(CMAKE_CXX_COMPILER "$ENV{ZIG}" cc ${ZIG_OPTIONS})
+set(CMAKE_MODULE_LINKER_FLAGS_INIT -s)  # no symbols beyond the exported ones, no debug information
+set(CMAKE_STRIP "")                     # the host's would not know the format
+set(CMAKE_USER_MAKE_RULES_OVERRIDE ${CMAKE_CURRENT_LIST_DIR}/zig-rules.cmake)
+# CMake would link a dozen Windows libraries by default, some of which zig compiles first, for minutes. zig adds by itself
+# the two that are needed.
+set(CMAKE_C_STANDARD_LIBRARIES "" CACHE STRING "")
+set(CMAKE_CXX_STANDARD_LIBRARIES "" CACHE STRING "")
 # What "cc" adds for itself is found neither by the host's tools nor in its folders.
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE NEVER)

@@ -1,7 +1,5 @@
 #include "attention_problem.h"
 
-#include <math.h>
-
 #include "graph.h"
 #include "parallel.h"
 #include "status.h"
@@ -47,10 +45,10 @@ int32_t check_sizes(const sage_attention_problem& p) {
     if (!(p.dropout >= 0 && p.dropout < 1)) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "dropout: expected a number in [0, 1), got %g", p.dropout);
     }
-    if (!isfinite(p.negative_slope)) {
+    if (!is_finite(p.negative_slope)) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "negative_slope: expected a finite number, got %g", p.negative_slope);
     }
-    if (!isfinite(p.scale)) {
+    if (!is_finite(p.scale)) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "scale: expected a finite number, got %g", p.scale);
     }
     if (p.weights_before_dropout != 0 && p.weights_before_dropout != 1) {

@@ -229,6 +229,9 @@ inline void on_fork_child(void (*f)()) { pthread_atfork(nullptr, nullptr, f); }
 
 // ---- small things every driver wants
 
+// Not isfinite: some systems leave that to the C++ library's <math.h>.
+SAGE_INLINE bool is_finite(double x) { return x - x == 0; }
+
 template <class T>
 SAGE_INLINE T min(T a, T b) {
     return b < a ? b : a;

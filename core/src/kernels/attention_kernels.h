@@ -7,9 +7,14 @@
 namespace sage {
 
 template <class V>
+size_t attention_scratch(const AttentionTask& t) {
+    return Work<V>(t, nullptr).bytes;
+}
+
+template <class V>
 constexpr Kernels make_kernels() {
     Kernels k{};
-    k.attention_scratch = [](const AttentionTask& t) { return Work<V>(t, nullptr).bytes; };
+    k.attention_scratch = sage::attention_scratch<V>;
     k.attention_forward = attention_forward_rows<V>;
     k.attention_prepare = attention_prepare_rows<V>;
     k.attention_backward_targets = attention_backward_target_rows<V>;

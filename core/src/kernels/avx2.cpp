@@ -1,8 +1,22 @@
 // AVX2 and FMA: 8 floats or 4 doubles. Haswell and Zen on: load 1/cycle x2, fma 4-5 cycles x2; masked loads cost no
 // more than plain ones. Memory bandwidth, not arithmetic, is the wall for rows that are not in cache.
-#include "attention_kernels.h"
-
 #include <immintrin.h>
+#include <math.h>
+
+#include "../platform.h"
+
+// Wide instructions get a section of their own, so that what is shipped can be searched for others elsewhere. Only
+// Clang can say so for all functions at once, templates and lambdas included; shipped libraries are built with it.
+#if defined(__clang__)
+#if defined(__MACH__)
+#define SAGE_WIDE_CODE "__TEXT,__avx2,regular,pure_instructions"
+#else
+#define SAGE_WIDE_CODE ".avx2"
+#endif
+#pragma clang attribute push(__attribute__((section(SAGE_WIDE_CODE))), apply_to = function)
+#endif
+
+#include "attention_kernels.h"
 
 namespace sage {
 namespace {
@@ -159,3 +173,7 @@ struct F64x4 {
 constinit const Kernels kAvx2Kernels[2] = {make_kernels<F32x8>(), make_kernels<F64x4>()};
 
 }  // namespace sage
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
