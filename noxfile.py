@@ -18,7 +18,17 @@ nox.options.reuse_venv = "yes"
 nox.options.error_on_external_run = True
 
 TORCH = "torch==2.13.0"
-CODE = ("src", "tests", "benchmarks", "deploy", "noxfile.py", ".ci")
+# What goes into wheels that are published: pinned, so that anybody can build the same bytes.
+CROSS = ("build", "cmake", "ninja", "scikit-build-core==1.1.2", "wheel", "ziglang==0.17.1")
+GATE = ("capstone>=5", "pyelftools>=0.30")
+AARCH64 = "manylinux_2_17_aarch64"
+# What NumPy is enough for. A folder of tests is named like torch, which one of the tests takes for torch itself.
+AARCH64_TESTS = (
+    *(f"tests/test_{name}.py" for name in ("aggregate", "graph", "inference", "sampling")),
+    *(f"tests/test_attention{name}.py" for name in ("", "_errors", "_gradients", "_properties")),
+    "--deselect=tests/test_graph.py::test_torch_tensors",
+)
+CODE = ("src", "tests", "benchmarks", "deploy", "noxfile.py", "tools")
 
 # Without torch, PyTorch Geometric and all else: only NumPy is there.
 MINIMAL = """
@@ -87,10 +97,48 @@ def core(session: nox.Session, sanitizers: str) -> None:
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Source distribution, the wheel made from it, and a look inside: dist/."""
-    session.install("build", "pyelftools")
+    session.install("build", *GATE)
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build")
-    session.run("python", ".ci/check_wheel.py", *map(str, Path("dist").glob("*.whl")))
+    session.run("python", "tools/wheel_gate", *map(str, Path("dist").glob("*.whl")))
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """The wheels of every platform, cross-built, and a look inside each: nox -s wheels -- win_amd64."""
+    session.install(*CROSS, *GATE)
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "tools/cross_wheels.py", *session.posargs)
+    session.run("python", "tools/wheel_gate", *sorted(map(str, Path("dist").glob("*.whl"))))
+
+
+@nox.session
+def aarch64(session: nox.Session) -> None:
+    """The core's tests and the NumPy level's, on the wheel for 64-bit ARM, under qemu. On Debian and Ubuntu."""
+    session.install(*CROSS)
+    bench = Path("build/aarch64").absolute()
+    session.run(
+        "python",
+        "tools/aarch64_bench.py",
+        str(bench),
+        "numpy",
+        "scipy",
+        "networkx",
+        "safetensors",
+        "pytest>=8",
+        "hypothesis",
+    )
+    session.run("python", "tools/cross_wheels.py", "--to", str(bench / "wheel"), AARCH64)
+    (built,) = (bench / "wheel").glob("*.whl")
+    session.run(
+        "python", "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", str(bench / "site"),
+        "--platform", AARCH64, "--only-binary=:all:", str(built),
+    )  # fmt: skip
+    session.run("python", "tools/cross_wheels.py", "--core-tests", str(bench / "bin/run"), AARCH64)
+    session.run(
+        str(bench / "bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=1200",
+        *(session.posargs or AARCH64_TESTS), external=True,
+    )  # fmt: skip
 
 
 @nox.session

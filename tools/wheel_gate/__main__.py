@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from wheel_gate import rules  # noqa: E402
+from wheel_gate import rules
 
 COLUMNS = ("wheel", "bytes", "sha256", "machine", "needs", "exports", "oldest system", "AVX2", "verdict")
 

@@ -7,9 +7,12 @@ import csv
 import email.parser
 import hashlib
 import io
-import zipfile
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import zipfile
 
 ROOT = Path(__file__).parents[2]
 METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from .library import Code, Library, Unreadable
+from .library import Code, Library, UnreadableError
 
 EXECUTABLE = 4  # SHF_EXECINSTR
 MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
@@ -17,14 +16,14 @@ def read(data: bytes) -> Library:
     """The library in ``data``.
 
     Raises:
-        Unreadable: It is no ELF library.
+        UnreadableError: It is no ELF library.
     """
     try:
         file = ELFFile(io.BytesIO(data))
         dynamic = file.get_section_by_name(".dynamic")
         symbols = file.get_section_by_name(".dynsym")
         if file.header["e_type"] != "ET_DYN" or dynamic is None or symbols is None:
-            raise Unreadable(f"expected an ELF shared library, got {file.header['e_type']}")
+            raise UnreadableError(f"expected an ELF shared library, got {file.header['e_type']}")
         library = Library("linux", MACHINES.get(file.header["e_machine"], str(file.header["e_machine"])))
         tags = list(dynamic.iter_tags())
         library.needs = {tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"}
@@ -42,8 +41,10 @@ def read(data: bytes) -> Library:
         if versions is not None:
             library.versions = {entry.name for _, entries in versions.iter_versions() for entry in entries}
         library.weaknesses = _weaknesses(file, {tag.entry.d_tag: tag for tag in tags})
-    except ELFError as error:
-        raise Unreadable(f"expected an ELF shared library, got {error}") from error
+    except UnreadableError:
+        raise
+    except Exception as error:  # pyelftools fails in as many ways as a file can be damaged
+        raise UnreadableError(f"expected an ELF shared library, got a damaged one ({error})") from error
     return library
 
 

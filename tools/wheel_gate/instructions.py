@@ -1,76 +1,114 @@
-"""Searches code for instructions that not every processor of its kind has."""
+"""Searches code for instructions that not every processor of its kind has.
+
+Capstone reads the instructions; what came after the first processors is told from encodings and names, since its own
+groups of instructions have gaps (fused multiply-add is in none, nor is anything of ARMv8.1 and later).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from typing import TYPE_CHECKING
 
 import capstone
-from capstone import arm64_const, x86_const
 
-from .library import Code, Library
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .library import Code, Library
 
 # Code in this section runs only where the processor was found to have AVX2 and FMA (core/src/dispatch.cpp).
 WIDE_SECTIONS = (".avx2", "__avx2")
-WIDE = {x86_const.X86_GRP_AVX, x86_const.X86_GRP_AVX2, x86_const.X86_GRP_FMA}
-
-# What x86-64 and ARMv8.0 begin with. Every other group that Capstone knows was added later.
-X86_BASELINE = {
-    "CMOV", "FPU", "FSGSBASE", "INT", "IRET", "JUMP", "CALL", "RET", "BRANCH_RELATIVE", "MMX", "MODE32", "MODE64",
-    "16BITMODE", "NOT64BITMODE", "NOVLX", "SSE1", "SSE2", "PRIVILEGE", "INVALID", "ENDING",
-}  # fmt: skip
-ARM64_BASELINE = {
-    "CALL", "INT", "JUMP", "RET", "BRANCH_RELATIVE", "NEON", "FPARMV8", "PRIVILEGE", "INVALID", "ENDING",
-}  # fmt: skip
-# Later ones that Capstone gives no group.
-X86_LATER = {"popcnt", "lzcnt", "movbe", "cmpxchg16b", "rdrand", "rdseed"}
-# xgetbv is asked only of a processor that says it has it (core/src/cpu.cpp); tzcnt is encoded as a bsf with a prefix that
-# older processors ignore, and compilers use it where both give the same.
-X86_HARMLESS = {"tzcnt", "xgetbv"}
 MOST_FAULTS = 5
 
+# x86-64 began with SSE2. All of SSSE3, SSE4 and later is in two maps of opcodes or behind prefixes of its own, but for
+# these. xgetbv is asked only of a processor that says it has it (core/src/cpu.cpp), and tzcnt is encoded as a bsf with
+# a prefix that older processors ignore; compilers use it where both give the same.
+LATER_X86 = re.compile(
+    r"(add|h)subp[sd]|haddp[sd]|lddqu|mov(d|sh|sl)dup|fisttp|monitorx?|mwaitx?|extrq|insertq|movnts[sd]|popcnt|lzcnt"
+    r"|cmpxchg16b|rd(rand|seed|pid|tscp)|(rd|wr)[fg]sbase|xsave\w*|xrstor\w*|clwb|clflushopt|x(begin|end|abort|test)"
+)
+# Encoded like AVX2 and FMA, but none of the two: BMI, F16C, FMA4, VNNI, IFMA, vector AES.
+NOT_AVX2 = re.compile(
+    r"andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|rorx|s(ar|hl|hr)x|vcvtp(h2ps|s2ph)|vfn?m(add|sub|addsub|subadd)[ps][sd]"
+    r"|vpdp\w+|vpmadd52\w+|vaes\w+|vpclmul\w+|vgf2p8\w+"
+)
+LEGACY_PREFIXES = frozenset(b"\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3")
 
-def later_groups(module: object, prefix: str, baseline: set[str]) -> dict[int, str]:
-    """Number and name of the groups of instructions beyond a baseline."""
-    groups = {name[len(prefix) :]: value for name, value in vars(module).items() if name.startswith(prefix)}
-    return {value: name for name, value in groups.items() if name not in baseline}
+# ARMv8.0 with NEON is the baseline of 64-bit ARM. paciasp and its like are among the hints that do nothing there.
+LATER_ARM = re.compile(
+    r"(cas|swp|(ld|st)(add|clr|eor|set|[su]max|[su]min))p?a?l?[bh]?"  # atomics of 8.1
+    r"|sqrdml[as]h|ldapu?r\w*|stlur\w*|us?dot|su?dot|[su]s?mmla|bf\w*dot|bfmmla|bfmlal\w*|bfcvt\w*|fml[as]l2?"
+    r"|fcmla|fcadd|fjcvtzs|frint(32|64)[xz]|crc32\w*|aes\w+|sha(1|256|512)\w+|sm[34]\w+|eor3|bcax|rax1|xar|pmull2?"
+    r"|(pac|aut)(i|d)z?[ab]|pacga|xpac[id]|b(lr|r)a[ab]z?|e?reta[ab]|ldra[ab]|cfinv|rmif|setf(8|16)|[ax]{2}flag|sb"
+    r"|(ld|st)64b\w*|(cpy|set)[fg]?[pme]\w*|wf[ei]t"
+)
+SCALABLE = re.compile(r"\b[zp]\d+\b")  # registers of SVE
+HALVES = re.compile(r"\b(h\d+|v\d+\.[48]h)\b")  # in floating point: 8.2, but for conversions
+HALF_ARITHMETIC = re.compile(r"(?!fcvt(n2?|l2?)?$)(f|[su]cvtf)\w*")
+# pmull of bytes is of 8.0, of doublewords an extension.
+BYTE_PRODUCT = re.compile(r"v\d+\.8h")
 
 
-X86_GROUPS = later_groups(x86_const, "X86_GRP_", X86_BASELINE)
-ARM64_GROUPS = later_groups(arm64_const, "ARM64_GRP_", ARM64_BASELINE)
+def _x86_family(data: bytes, mnemonic: str) -> str:
+    """What an instruction of x86-64 belongs to; "" for the baseline."""
+    at = 0
+    while data[at] in LEGACY_PREFIXES:
+        at += 1
+    if data[at] == 0x62:
+        return "AVX-512"
+    if data[at] in (0xC4, 0xC5):
+        return "not AVX2" if NOT_AVX2.fullmatch(mnemonic) else "AVX"
+    if data[at] == 0x8F and data[at + 1] & 0x1F >= 8:
+        return "XOP"
+    if 0x40 <= data[at] < 0x50:
+        at += 1
+    if data[at] == 0x0F and data[at + 1] in (0x38, 0x3A):
+        return "SSSE3 or later"
+    return "later" if LATER_X86.fullmatch(mnemonic.split()[-1]) else ""
 
 
-def beyond(machine: str, code: Code) -> Iterator[tuple[int, str, set[str]]]:
-    """Address, text and groups of each instruction of ``code`` beyond the baseline; groups are empty where unknown."""
+def _arm_family(mnemonic: str, operands: str) -> str:
+    """What an instruction of 64-bit ARM belongs to; "" for the baseline."""
+    if SCALABLE.search(operands):
+        return "SVE"
+    if HALVES.search(operands) and HALF_ARITHMETIC.fullmatch(mnemonic):
+        return "half precision"
+    if LATER_ARM.fullmatch(mnemonic) and not (mnemonic.startswith("pmull") and BYTE_PRODUCT.match(operands)):
+        return "ARMv8.1 or later"
+    return "ARMv8.2" if mnemonic == "dc" and operands.startswith(("cvap", "cvadp")) else ""
+
+
+def beyond(machine: str, code: Code) -> Iterator[tuple[int, str, str]]:
+    """Address, text and family of each instruction of ``code`` that is not of the baseline."""
     if machine == "x86_64":
-        engine, later, names = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64), X86_GROUPS, X86_LATER
+        engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     else:
-        engine, later, names = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM), ARM64_GROUPS, set()
-    engine.detail = True
+        engine = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
     engine.skipdata = True  # what it cannot read it calls .byte
-    for instruction in engine.disasm(code.data, code.address):
-        if instruction.id == 0:
-            yield instruction.address, "an unknown instruction", set()
+    for address, size, mnemonic, operands in engine.disasm_lite(code.data, code.address):
+        begin = address - code.address
+        if mnemonic == ".byte":
+            yield address, f"{code.data[begin : begin + size].hex(' ')}", "unknown"
             continue
-        if instruction.mnemonic in X86_HARMLESS:
-            continue
-        groups = {later[group] for group in instruction.groups if group in later}
-        if groups or instruction.mnemonic.split()[-1] in names:
-            yield instruction.address, f"{instruction.mnemonic} {instruction.op_str}".strip(), groups
+        if machine == "x86_64":
+            family = _x86_family(code.data[begin : begin + size], mnemonic)
+        else:
+            family = _arm_family(mnemonic, operands)
+        if family:
+            yield address, f"{mnemonic} {operands}".strip(), family
 
 
 def wide_instructions(library: Library) -> tuple[int, list[str]]:
     """How many instructions beyond the baseline lie where they may, and what is wrong with the others."""
-    allowed = {X86_GROUPS[group] for group in WIDE}
     count, faults = 0, []
     for code in library.code:
         wide = code.name in WIDE_SECTIONS and library.machine == "x86_64"
-        for address, text, groups in beyond(library.machine, code):
-            if wide and groups and groups <= allowed:
+        for address, text, family in beyond(library.machine, code):
+            if wide and (family in ("AVX", "SSSE3 or later") or text.startswith("popcnt")):
                 count += 1
                 continue
             limit = "AVX2 and FMA" if wide else "the baseline"
-            what = f" ({', '.join(sorted(groups))})" if groups else ""
-            faults.append(f"beyond {limit}: {text}{what} at {code.name} {address:#x}")
+            faults.append(f"beyond {limit}: {text} ({family}) at {code.name} {address:#x}")
     if len(faults) > MOST_FAULTS:
         faults[MOST_FAULTS:] = [f"beyond the baseline: {len(faults) - MOST_FAULTS} instructions more"]
     return count, faults

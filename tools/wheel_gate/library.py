@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """The bytes are not a library of the format that was expected, or a damaged one."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from .library import Code, Library, Unreadable
+from .library import Code, Library, UnreadableError
 
 MACHINES = {0x01000007: "x86_64", 0x0100000C: "aarch64"}
 MAGIC = 0xFEEDFACF
@@ -22,17 +22,19 @@ def read(data: bytes) -> Library:
     """The library in ``data``.
 
     Raises:
-        Unreadable: It is no 64-bit Mach-O library.
+        UnreadableError: It is no 64-bit Mach-O library.
     """
     try:
         magic, machine, _, kind, count, _, flags, _ = struct.unpack_from("<8I", data)
         if magic != MAGIC or kind not in LIBRARIES:
-            raise Unreadable(f"expected a 64-bit Mach-O library, got magic {magic:#x} and type {kind}")
+            raise UnreadableError(f"expected a 64-bit Mach-O library, got magic {magic:#x} and type {kind}")
         library = Library("macos", MACHINES.get(machine, hex(machine)))
         signed = False
         at = 32
         for _ in range(count):
             command, size = struct.unpack_from("<II", data, at)
+            if size < 8:
+                raise ValueError("a load command is smaller than its own heading")
             command &= ~REQUIRED
             if command in LOADED:
                 library.needs.add(_text(data, at + struct.unpack_from("<I", data, at + 8)[0]))
@@ -60,7 +62,7 @@ def read(data: bytes) -> Library:
         if not flags & 0x80:
             library.weaknesses.append("names of other libraries may stand in for its imports (no MH_TWOLEVEL)")
     except (struct.error, ValueError, IndexError) as error:
-        raise Unreadable(f"expected a Mach-O library, got a damaged one ({error})") from error
+        raise UnreadableError(f"expected a Mach-O library, got a damaged one ({error})") from error
     return library
 
 
@@ -89,6 +91,8 @@ def _read_segment(data: bytes, at: int, library: Library) -> None:
         name = data[section : section + 16].rstrip(b"\0").decode("ascii", "replace")
         address, size, offset = struct.unpack_from("<QQI", data, section + 32)
         if struct.unpack_from("<I", data, section + 64)[0] & INSTRUCTIONS:
+            if offset + size > len(data):
+                raise ValueError("it ends within a section")
             library.code.append(Code(name, address, data[offset : offset + size]))
     if segment == "__DWARF":
         library.weaknesses.append("has debug information")
@@ -118,7 +122,7 @@ def _trie(data: bytes, begin: int, size: int) -> set[str]:
         seen.add(node)
         here, at = _number(tree, node)
         if here:
-            names.add(prefix[1:] if prefix.startswith("_") else prefix)
+            names.add(prefix.removeprefix("_"))
         at += here
         children, at = tree[at], at + 1
         for _ in range(children):

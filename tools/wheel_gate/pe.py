@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from .library import Code, Library, Unreadable
+from .library import Code, Library, UnreadableError
 
 MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
 DLL = 0x2000
@@ -24,13 +24,13 @@ class Image:
     def __init__(self, data: bytes) -> None:
         self.data = data
         if data[:2] != b"MZ" or data[(pe := self.u32(0x3C)) : pe + 4] != b"PE\0\0":
-            raise Unreadable("expected a PE library, got no PE signature")
+            raise UnreadableError("expected a PE library, got no PE signature")
         self.machine, sections, self.timestamp, self.symbols, _, size, self.characteristics = struct.unpack_from(
             "<HHIIIHH", data, pe + 4
         )
         optional = pe + 24
         if struct.unpack_from("<H", data, optional)[0] != 0x20B:
-            raise Unreadable("expected a 64-bit PE library, got another kind of image")
+            raise UnreadableError("expected a 64-bit PE library, got another kind of image")
         self.dll_characteristics = struct.unpack_from("<H", data, optional + 70)[0]
         count = self.u32(optional + 108)
         self.directories = [struct.unpack_from("<II", data, optional + 112 + 8 * i) for i in range(count)]
@@ -51,7 +51,7 @@ class Image:
         for _, begin, size, raw, raw_size, _ in self.sections:
             if begin <= address < begin + max(size, raw_size):
                 return address - begin + raw
-        raise Unreadable(f"expected an address inside a section, got {address:#x}")
+        raise UnreadableError(f"expected an address inside a section, got {address:#x}")
 
     def text(self, address: int) -> str:
         """The string at a relative address."""
@@ -67,13 +67,15 @@ def read(data: bytes) -> Library:
     """The library in ``data``.
 
     Raises:
-        Unreadable: It is no 64-bit PE library.
+        UnreadableError: It is no 64-bit PE library.
     """
     try:
         image = Image(data)
         library = Library("windows", MACHINES.get(image.machine, hex(image.machine)))
         library.needs = _imported(image, IMPORTS, 20, 12) | _imported(image, DELAYED, 32, 4)
         library.exports = _exported(image)
+        if any(raw + raw_size > len(data) for _, _, _, raw, raw_size, _ in image.sections):
+            raise UnreadableError("expected a whole PE library, got one that ends within a section")
         library.code = [
             Code(name, address, data[raw : raw + min(size, raw_size)])
             for name, address, size, raw, raw_size, flags in image.sections
@@ -90,7 +92,7 @@ def read(data: bytes) -> Library:
         if image.timestamp and REPRODUCIBLE not in debug:
             library.weaknesses.append(f"has a time stamp ({image.timestamp:#x})")
     except (struct.error, ValueError) as error:
-        raise Unreadable(f"expected a PE library, got a damaged one ({error})") from error
+        raise UnreadableError(f"expected a PE library, got a damaged one ({error})") from error
     return library
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-NAME = re.compile(r"sage_graph_attention-(?P<version>\d[\w.]*)-(?P<python>[\w.]+)-(?P<abi>\w+)-(?P<platforms>[\w.]+)\.whl")
+NAME = re.compile(
+    r"sage_graph_attention-(?P<version>\d[\w.]*)-(?P<python>[\w.]+)-(?P<abi>\w+)-(?P<platforms>[\w.]+)\.whl"
+)
 MACHINES = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
 LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import zipfile
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import archive, elf, instructions, macho, pe, platforms
-from .library import Library, Unreadable
+from .library import Library, UnreadableError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MOST_BYTES = 1_000_000
 READERS = {"linux": elf.read, "windows": pe.read, "macos": macho.read}
@@ -59,7 +62,9 @@ def library_faults(library: Library, platform: platforms.Platform) -> list[str]:
             if version is None or version > platform.oldest:
                 faults.append(f"needs {name}, its name allows GLIBC_{'.'.join(map(str, platform.oldest))}")
     if platform.system == "macos" and library.minimum_os != platform.oldest:
-        faults.append(f"its library is for macOS {_dotted(library.minimum_os)}, its name says {_dotted(platform.oldest)}")
+        faults.append(
+            f"its library is for macOS {_dotted(library.minimum_os)}, its name says {_dotted(platform.oldest)}"
+        )
     return faults
 
 
@@ -110,7 +115,7 @@ def judge(wheel: Path) -> Verdict:
 def _judge_library(data: bytes, platform: platforms.Platform, verdict: Verdict) -> None:
     try:
         verdict.library = READERS[platform.system](data)
-    except Unreadable as error:
+    except UnreadableError as error:
         verdict.faults.append(str(error))
         return
     verdict.faults += library_faults(verdict.library, platform)
