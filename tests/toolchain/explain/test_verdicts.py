@@ -81,6 +81,11 @@ def test_unknown_failures_are_said_to_be_unknown(log):
         "Run-time dependency openblas found: NO (tried pkgconfig and cmake)",
         "ERROR: pip's dependency resolver does not currently take into account all the packages that are installed.",
         "_configtest.c:1:10: fatal error: foo.h: No such file or directory",
+        "CMake Warning at CMakeLists.txt:9 (message):\n  Could NOT find CUDA (missing: CUDA_CUDART_LIBRARY)\n\n-- Done",
+        "WARNING: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError()'\nSuccessfully installed x",
+        "-- Could NOT find Doxygen (missing: DOXYGEN_EXECUTABLE)\n-- Configuring done",
+        "LINK : warning LNK4044: unrecognized option '/Wl,-O1'; ignored",
+        "x.obj : warning LNK4197: export 'PyInit_x' specified multiple times; using first specification",
         "LINK : warning LNK4098: defaultlib 'LIBCMT' conflicts with use of other libs; use /NODEFAULTLIB:library",
     ],
 )

@@ -91,11 +91,18 @@ class Log:
         known = self._quiet.get(index)
         if known is None:
             plain = self.lines[index].plain
-            known = bool(_ACTIVITY.match(plain)) or _is_a_probe(plain)
+            known = bool(_ACTIVITY.match(plain)) or _is_a_probe(plain) or self._is_in_a_warning(index)
             if known and plain.startswith("-- Could NOT find"):  # said of what is optional, unless CMake ends over it
                 known = not any(line.plain.startswith("CMake Error") for line in self.lines[index + 1 : index + 4])
             self._quiet[index] = known
         return known
+
+    def _is_in_a_warning(self, index: int) -> bool:
+        """Whether an indented line belongs to a warning of CMake, whose text may read like an error."""
+        for line in reversed(self.lines[max(0, index - 20) : index + 1]):
+            if line.plain and not line.text[:1].isspace():
+                return line.plain.startswith(("CMake Warning", "CMake Deprecation Warning"))
+        return False
 
     def places(self, pattern: Pattern, *, quiet: bool = False) -> Iterator[Place]:
         """Where a pattern matches, in the order of the lines.
