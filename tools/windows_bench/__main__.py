@@ -1,11 +1,12 @@
-"""A Windows on Linux to test on: CPython, NumPy and torch for Windows on Wine, from Debian's and PyPI's packages.
+"""Windows on Linux to test on: CPython, NumPy and torch for Windows on Wine, from Debian's and PyPI's packages.
 
     python tools/windows_bench setup
-    python tools/windows_bench install dist/….whl
-    python tools/windows_bench python -- -m pytest tests/test_graph.py
+    python tools/windows_bench test dist/….whl -- tests/test_graph.py
+    python tools/windows_bench python -- -c "import torch"
 
 It needs pip and ziglang, and a CPython of the version it makes (for the standard library's Python files). Nothing of
 Microsoft's compiler is used. The kernel, the loader and the memory manager are Wine's, all else is the real thing.
+On Windows itself "test" tests what is installed, without Wine.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import msvc
 from bench import ROOT, Bench
+from suite import run_suite
 from wine import BenchError, NoWineError
 
 NO_WINE = 3
@@ -27,23 +31,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="windows_bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = os.environ.get("WINDOWS_BENCH", ROOT / "build/windows")
-    parser.add_argument("--folder", type=Path, default=Path(default), help="the bench; else $WINDOWS_BENCH, build/windows")
+    folder = Path(os.environ.get("WINDOWS_BENCH", ROOT / "build/windows"))
+    parser.add_argument("--folder", type=Path, default=folder, help="the bench: $WINDOWS_BENCH, build/windows")
     parser.add_argument("--python", default="3.11", metavar="3.X", help="the version of Python (default: %(default)s)")
     parser.add_argument("--torch", default="torch==2.13.0", help="the version of torch (default: %(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("setup", help="make the bench, or what is missing of it")
-    commands.add_parser("install", help="install the product").add_argument("wheel", type=Path)
-    commands.add_parser("python", help="run Windows' Python").add_argument("arguments", nargs="*")
+    test = commands.add_parser("test", help="run the test suite, also with a library built by MSVC if one can be")
+    test.add_argument("wheel", type=Path, help="is installed first")
+    test.add_argument("arguments", nargs="*", help="pytest's")
+    python = commands.add_parser("python", help="run Windows' Python in the current folder")
+    python.add_argument("arguments", nargs="*")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Wine is ended
     bench = Bench(options.folder, options.python, options.torch)
     try:
-        if options.command == "setup":
-            bench.setup()
-        elif options.command == "install":
-            bench.install(options.wheel)
-        else:
+        if options.command == "test":
+            return _test(bench, options.wheel, options.arguments)
+        bench.setup()
+        if options.command == "python":
             with bench.running() as windows:
                 return windows.run([bench.program, *options.arguments], Path.cwd())
     except BenchError as error:
@@ -52,6 +58,31 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _test(bench: Bench, wheel: Path, arguments: list[str]) -> int:
+    libraries: dict[str, Path | None] = {"as in the wheel (zig)": None}
+    compiler = msvc.python_beside_msvc()
+    if compiler:
+        libraries["built by MSVC"] = msvc.build(compiler, ROOT, bench.folder / "msvc")
+    else:
+        print("no MSVC here: the library in the wheel is tested alone")
+    if sys.platform == "win32":
+        return run_suite(
+            lambda command, environment: subprocess.call(
+                [sys.executable, *command], cwd=ROOT, env=os.environ | environment
+            ),
+            libraries,
+            arguments,
+        )
+    bench.setup()
+    bench.install(wheel)
+    with bench.running() as windows:
+        return run_suite(
+            lambda command, environment: windows.run([bench.program, *command], ROOT, environment),
+            libraries,
+            arguments,
+        )
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Bench:
             lambda: self._install_packages(requirements),
         )
         with self.running() as windows:
-            check = "import numpy, sys; print('Python', sys.version.split()[0], 'NumPy', numpy.__version__, sys.platform)"
+            check = "import numpy, sys; print('Python', sys.version, 'NumPy', numpy.__version__, sys.platform)"
             if windows.run([self.program, "-c", check], self.folder):
                 raise wine.BenchError(f"{self.program} does not run; remove {self.folder} and try again")
 

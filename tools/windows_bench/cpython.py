@@ -112,7 +112,7 @@ def exported_names(image: bytes) -> list[str]:
     def place(address: int) -> int:
         for size, start, length, offset in spans:
             if start <= address < start + max(size, length):
-                return address - start + offset
+                return int(address - start + offset)
         raise BenchError(f"address {address:#x} of a DLL lies in none of its sections")
 
     directory = place(struct.unpack_from("<I", image, header + 24 + 112)[0])

@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wine import BenchError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # pip judges "sys_platform == 'win32'" by the machine it runs on: what only Windows needs stands here.
 WINDOWS_ONLY = ("colorama", "tzdata")
@@ -23,11 +26,11 @@ def pip(*arguments: str | Path) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise BenchError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout[-500:]}{done.stderr[-2000:]}")
+        raise BenchError(f"{' '.join(command)}: exit status {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
 
 
 def platform(version: str) -> list[str]:
-    """pip's options for Windows."""
+    """The options of pip for Windows."""
     return ["--platform=win_amd64", f"--python-version={version}", "--implementation=cp", "--only-binary=:all:"]
 
 
@@ -58,10 +61,7 @@ def test_requirements(pyproject: Path) -> list[str]:
     Read with expressions, since Python 3.9 and 3.10 have no TOML.
     """
     text = re.sub(r"(?m)^#.*\n", "", pyproject.read_text(encoding="utf-8"))
-    lists = {
-        name: re.findall(r'"([^"]+)"', body)
-        for name, body in re.findall(r"(?ms)^(\w+) = \[(.*?)\]$", text)
-    }
+    lists = {name: re.findall(r'"([^"]+)"', body) for name, body in re.findall(r"(?ms)^(\w+) = \[(.*?)\]$", text)}
     project = re.search(r'(?m)^name = "(.+)"$', text)
     if not project or "test" not in lists:
         raise BenchError(f"{pyproject}: expected the project's name and an extra called test")

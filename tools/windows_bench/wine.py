@@ -47,7 +47,7 @@ def install() -> None:
     if find():
         return
     if not shutil.which("apt-get"):
-        raise NoWineError("Wine: not found and there is no apt-get to install it; install Wine 8 or newer by other means")
+        raise NoWineError("Wine: not found, and no apt-get to install it; install Wine 8 or newer by other means")
     packages = ["apt-get", "install", "--yes", "--no-install-recommends", "wine64"]
     if os.geteuid() != 0:
         raise NoWineError(f"Wine: not found; as root: {' '.join(packages)}")
@@ -83,7 +83,7 @@ class Wine:
             "WINEPREFIX": str(prefix),
             "WINEARCH": "win64",
             "WINEDEBUG": os.environ.get("WINEDEBUG", "-all"),
-            # No .NET, no browser, no crash dialogue; Microsoft's C runtime, which lies beside python.exe, before Wine's.
+            # No .NET, no browser, no crash dialogue; Microsoft's C runtime, beside python.exe, before Wine's.
             "WINEDLLOVERRIDES": "mscoree=;mshtml=;winedbg.exe=;ucrtbase=n,b",
             # Wine takes the encoding of Linux's file names from here; Windows' ANSI code page is 1252 then.
             "LC_ALL": "C.UTF-8",
@@ -91,13 +91,15 @@ class Wine:
             "KMP_AFFINITY": "disabled",
         }
 
-    def __enter__(self) -> Wine:
+    def __enter__(self) -> Wine:  # noqa: PYI034 - Self is younger than Python 3.9
         self.prefix.mkdir(parents=True, exist_ok=True)
         # Without a server that stays, every first program waits for Windows' services to start: three seconds.
         self._quietly([self.server, "-p"])
-        if not (self.prefix / "system.reg").exists():
+        ready = self.prefix / "ready"
+        if not ready.exists():
             self._quietly([self.loader, "wineboot", "-u"])
             self._quietly([self.loader, "winecfg", "-v", "win10"])
+            ready.touch()
         return self
 
     def __exit__(
@@ -127,15 +129,16 @@ class Wine:
             stderr=subprocess.STDOUT,
             bufsize=0,
         ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.close()
-            while piece := process.stdout.read(1 << 16):
-                sys.stdout.buffer.write(piece.replace(b"\r\n", b"\n"))
-                sys.stdout.buffer.flush()
+            if process.stdin and process.stdout:  # always: they are pipes
+                process.stdin.close()
+                while piece := process.stdout.read(1 << 16):
+                    sys.stdout.buffer.write(piece.replace(b"\r\n", b"\n"))
+                    sys.stdout.buffer.flush()
         return process.returncode
 
     def _quietly(self, command: list[str]) -> None:
-        done = subprocess.run(command, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode:
-            raise BenchError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-2000:]}")
+        # No pipes: the services that this starts would hold them open.
+        nothing = subprocess.DEVNULL
+        status = subprocess.run(command, env=self.environment, stdin=nothing, stdout=nothing, stderr=nothing).returncode
+        if status:
+            raise BenchError(f"{' '.join(command)}: exit status {status}; with WINEPREFIX={self.prefix} it says more")
