@@ -7,6 +7,7 @@ which must then hold what ``pip install ".[dev]"`` brings.
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import nox
@@ -139,6 +140,24 @@ def aarch64(session: nox.Session) -> None:
         str(bench / "bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=1200",
         *(session.posargs or AARCH64_TESTS), external=True,
     )  # fmt: skip
+
+
+@nox.session
+def windows(session: nox.Session) -> None:
+    """The test suite on Windows Python, on Linux with Wine: nox -s windows -- tests/test_graph.py."""
+    session.install(*CROSS)
+    bench = ("python", "tools/windows_bench")
+    if sys.platform != "win32":
+        missing = session.run(*bench, "wine", silent=True)
+        if missing:
+            session.skip(missing.strip())
+    folder = Path("build/windows-wheel")
+    shutil.rmtree(folder, ignore_errors=True)
+    session.run("python", "tools/cross_wheels.py", "--to", str(folder), "win_amd64")
+    (built,) = map(str, folder.glob("*.whl"))
+    if sys.platform == "win32":
+        session.install(TORCH, f"{built}[test]")
+    session.run(*bench, "--torch", TORCH, "test", built, "--", *session.posargs)
 
 
 @nox.session

@@ -19,15 +19,14 @@ import sys
 from pathlib import Path
 
 import msvc
+import wine
 from bench import ROOT, Bench
 from suite import run_suite
-from wine import BenchError, NoWineError
-
-NO_WINE = 3
+from wine import BenchError
 
 
 def main() -> int:
-    """Runs a command; 3 if there is no Wine and none can be installed."""
+    """Runs a command."""
     parser = argparse.ArgumentParser(
         prog="windows_bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -36,6 +35,7 @@ def main() -> int:
     parser.add_argument("--python", default="3.11", metavar="3.X", help="the version of Python (default: %(default)s)")
     parser.add_argument("--torch", default="torch==2.13.0", help="the version of torch (default: %(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("wine", help="install Wine where that can be done; say on standard output why it cannot")
     commands.add_parser("setup", help="make the bench, or what is missing of it")
     test = commands.add_parser("test", help="run the test suite, also with a library built by MSVC if one can be")
     test.add_argument("wheel", type=Path, help="is installed first")
@@ -48,15 +48,25 @@ def main() -> int:
     try:
         if options.command == "test":
             return _test(bench, options.wheel, options.arguments)
+        if options.command == "wine":
+            return _wine()
         bench.setup()
         if options.command == "python":
             with bench.running() as windows:
                 return windows.run([bench.program, *options.arguments], Path.cwd())
     except BenchError as error:
         print(error, file=sys.stderr)
-        return NO_WINE if isinstance(error, NoWineError) else 1
+        return 1
     except KeyboardInterrupt:
         return 130
+    return 0
+
+
+def _wine() -> int:
+    try:
+        wine.install()
+    except wine.NoWineError as error:
+        print(error)
     return 0
 
 

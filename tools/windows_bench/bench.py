@@ -58,7 +58,7 @@ class Bench:
         python = self._step("python", [self.version, *((HERE / part).read_text() for part in parts)], self._make_python)
         self._step(
             "packages",
-            [python, self.torch, *requirements, (HERE / "packages.py").read_text()],
+            [python, self.torch, *requirements, *packages.WINDOWS_ONLY],
             lambda: self._install_packages(requirements),
         )
         with self.running() as windows:
@@ -107,5 +107,5 @@ class Bench:
 
     def _install_packages(self, requirements: list[str]) -> None:
         site = self.python / "Lib/site-packages"
-        shutil.rmtree(site)
+        shutil.rmtree(site, ignore_errors=True)
         packages.install(site, self.version, self.torch, requirements, self.downloads)
