@@ -17,12 +17,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msvc
 import wine
 from bench import ROOT, Bench
 from suite import run_suite
 from wine import BenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main() -> int:
@@ -46,20 +50,17 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Wine is ended
     bench = Bench(options.folder, options.python, options.torch)
     try:
-        if options.command == "test":
-            return _test(bench, options.wheel, options.arguments)
         if options.command == "wine":
             return _wine()
-        bench.setup()
-        if options.command == "python":
-            with bench.running() as windows:
-                return windows.run([bench.program, *options.arguments], Path.cwd())
+        if sys.platform == "win32":
+            return _on_windows(bench.folder, options.arguments)
+        with bench.locked():
+            return _on_linux(bench, options)
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 def _wine() -> int:
@@ -70,29 +71,37 @@ def _wine() -> int:
     return 0
 
 
-def _test(bench: Bench, wheel: Path, arguments: list[str]) -> int:
+def _libraries(folder: Path) -> dict[str, Path | None]:
     libraries: dict[str, Path | None] = {"as in the wheel (zig)": None}
     compiler = msvc.python_beside_msvc()
     if compiler:
-        libraries["built by MSVC"] = msvc.build(compiler, ROOT, bench.folder / "msvc")
+        libraries["built by MSVC"] = msvc.build(compiler, ROOT, folder)
     else:
-        print("no MSVC here: the library in the wheel is tested alone")
-    if sys.platform == "win32":
-        return run_suite(
-            lambda command, environment: subprocess.call(
-                [sys.executable, *command], cwd=ROOT, env=os.environ | environment
-            ),
-            libraries,
-            arguments,
-        )
+        print("no MSVC here: the library in the wheel is tested alone", flush=True)
+    return libraries
+
+
+def _on_windows(folder: Path, arguments: list[str]) -> int:
+    def run(command: Sequence[str], environment: dict[str, str]) -> int:
+        return subprocess.call([sys.executable, *command], cwd=ROOT, env=os.environ | environment)
+
+    return run_suite(run, _libraries(folder / "msvc"), arguments)
+
+
+def _on_linux(bench: Bench, options: argparse.Namespace) -> int:
+    libraries = _libraries(bench.folder / "msvc") if options.command == "test" else {}
     bench.setup()
-    bench.install(wheel)
+    if options.command == "setup":
+        return 0
+    if options.command == "test":
+        bench.install(options.wheel)
     with bench.running() as windows:
-        return run_suite(
-            lambda command, environment: windows.run([bench.program, *command], ROOT, environment),
-            libraries,
-            arguments,
-        )
+
+        def run(command: Sequence[str], environment: dict[str, str] | None = None) -> int:
+            folder = ROOT if options.command == "test" else Path.cwd()
+            return windows.run([bench.program, *command], folder, environment)
+
+        return run_suite(run, libraries, options.arguments) if options.command == "test" else run(options.arguments)
 
 
 if __name__ == "__main__":

@@ -53,12 +53,14 @@ class Bench:
             wine.BenchError: Anything else is in the way.
         """
         wine.install()
-        requirements = packages.test_requirements(ROOT / "pyproject.toml")
-        parts = ["cpython.py", "launcher.c"]
-        python = self._step("python", [self.version, *((HERE / part).read_text() for part in parts)], self._make_python)
+        recipe = ((HERE / part).read_text() for part in ("cpython.py", "launcher.c"))
+        self._step("python", [self.version, *recipe], self._make_python)
+        # Apart from each other, so that another version of one leaves the others as they are.
+        self._step("torch", [self.version, self.torch], self._install_torch)
+        requirements = [*packages.test_requirements(ROOT / "pyproject.toml"), *packages.WINDOWS_ONLY]
         self._step(
             "packages",
-            [python, self.torch, *requirements, *packages.WINDOWS_ONLY],
+            [self.version, self.torch, *requirements],
             lambda: self._install_packages(requirements),
         )
         with self.running() as windows:
@@ -68,15 +70,11 @@ class Bench:
 
     def install(self, wheel: Path) -> None:
         """Installs the product's wheel in place of an earlier one."""
-        product = self.folder / "product"
-        shutil.rmtree(product, ignore_errors=True)
-        packages.pip("install", "--quiet", f"--target={product}", "--no-deps", "--no-compile",
-                     *packages.platform(self.version), wheel)  # fmt: skip
-        (self.python / "Lib/site-packages/product.pth").write_text("..\\..\\..\\product\n")
+        packages.install(self.folder / "product", self.version, "--no-deps", wheel)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[wine.Wine]:
-        """Wine, for as long as the block lasts; another process that wants it waits."""
+    def locked(self) -> Iterator[None]:
+        """Keeps the bench for this process; another that wants it waits."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             try:
@@ -84,11 +82,14 @@ class Bench:
             except BlockingIOError:
                 print(f"waiting for another process that uses {self.folder}", flush=True)
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            with wine.Wine(self.folder / "prefix") as windows:
-                yield windows
+            yield
 
-    def _step(self, name: str, needs: list[str], action: Callable[[], None]) -> str:
-        """Does a step unless it was done with the same needs; returns their digest."""
+    def running(self) -> wine.Wine:
+        """Wine, for as long as a ``with`` block lasts."""
+        return wine.Wine(self.folder / "prefix")
+
+    def _step(self, name: str, needs: list[str], action: Callable[[], None]) -> None:
+        """Does a step unless it was done with the same needs."""
         digest = hashlib.sha256(json.dumps(needs).encode()).hexdigest()
         stamp = self.folder / "steps" / name
         if not stamp.exists() or stamp.read_text() != digest:
@@ -99,13 +100,17 @@ class Bench:
             stamp.parent.mkdir(parents=True, exist_ok=True)
             stamp.write_text(digest)
             print(f"{time.monotonic() - start:.0f} s", flush=True)
-        return digest
 
     def _make_python(self) -> None:
         shutil.rmtree(self.python, ignore_errors=True)
         cpython.build(self.python, self.version, self.downloads)
+        folders = "".join(f"..\\..\\..\\{name}\n" for name in ("product", "packages", "torch"))
+        (self.python / "Lib/site-packages/bench.pth").write_text(folders)
+
+    def _install_torch(self) -> None:
+        wheel = packages.download(self.torch, self.version, self.downloads)
+        packages.install(self.folder / "torch", self.version, "--no-deps", wheel)
 
     def _install_packages(self, requirements: list[str]) -> None:
-        site = self.python / "Lib/site-packages"
-        shutil.rmtree(site, ignore_errors=True)
-        packages.install(site, self.version, self.torch, requirements, self.downloads)
+        needs = packages.needs_anywhere(packages.download(self.torch, self.version, self.downloads))
+        packages.install(self.folder / "packages", self.version, *requirements, *needs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -69,32 +70,31 @@ def test_requirements(pyproject: Path) -> list[str]:
     needed: dict[str, None] = {}
     while wanted:
         requirement = wanted.pop(0)
-        extra = re.fullmatch(rf"{re.escape(project[1])}\[(\w+)\]", requirement)
-        if extra:
-            wanted += lists[extra[1]]
+        extras = re.fullmatch(rf"{re.escape(project[1])}\[([\w,]+)\]", requirement)
+        if extras:
+            wanted += [each for extra in extras[1].split(",") for each in lists[extra]]
         elif not re.match(r"torch\b(?!-)", requirement):
             needed[requirement] = None
     return list(needed)
 
 
-def install(folder: Path, version: str, torch: str, requirements: list[str], downloads: Path) -> None:
-    """Installs the packages the tests need into a folder.
+def install(folder: Path, version: str, *arguments: str | Path) -> None:
+    """Installs into a folder, which is emptied first.
 
     Args:
-        folder: Python's ``site-packages``.
+        folder: Will be on Python's path.
         version: Python's.
-        torch: Name and version of torch.
-        requirements: All others.
-        downloads: Where wheels are kept.
+        *arguments: Requirements, wheels, options of pip.
     """
-    # Off Windows torch names libraries for NVIDIA's cards as its needs: it comes alone, then what it needs anywhere.
-    wheel = download(torch, version, downloads)
+    shutil.rmtree(folder, ignore_errors=True)
+    # Compiled files are good for the same version alone; else Windows Python writes its own when it first imports.
+    compiled = sys.version_info[:2] == tuple(map(int, version.split(".")))
+    options = ["--quiet", f"--target={folder}", *platform(version), *([] if compiled else ["--no-compile"])]
+    pip("install", *options, *arguments)
+
+
+def needs_anywhere(wheel: Path) -> list[str]:
+    """What a wheel needs on any system; off Windows torch names libraries for NVIDIA's cards as well."""
     with zipfile.ZipFile(wheel) as archive:
         metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        listed = re.findall(r"(?m)^Requires-Dist: ([^;\n]+)$", archive.read(metadata).decode())
-    target = ["install", "--quiet", f"--target={folder}", *platform(version)]
-    # Compiled files are good for the same version alone; else Windows Python writes its own when it first imports.
-    if sys.version_info[:2] != tuple(map(int, version.split("."))):
-        target.append("--no-compile")
-    pip(*target, "--no-deps", wheel)
-    pip(*target, *requirements, *listed, *WINDOWS_ONLY)
+        return re.findall(r"(?m)^Requires-Dist: ([^;\n]+)$", archive.read(metadata).decode())

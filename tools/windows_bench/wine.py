@@ -7,8 +7,9 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,6 +101,8 @@ class Wine:
             self._quietly([self.loader, "wineboot", "-u"])
             self._quietly([self.loader, "winecfg", "-v", "win10"])
             ready.touch()
+        # What a server's first program finds missing it starts: Windows' services, which then hold its pipes.
+        self._quietly([self.loader, "cmd", "/c", "exit"])
         return self
 
     def __exit__(
@@ -131,9 +134,11 @@ class Wine:
         ) as process:
             if process.stdin and process.stdout:  # always: they are pipes
                 process.stdin.close()
-                while piece := process.stdout.read(1 << 16):
-                    sys.stdout.buffer.write(piece.replace(b"\r\n", b"\n"))
-                    sys.stdout.buffer.flush()
+                copying = threading.Thread(target=_copy, args=(process.stdout,), daemon=True)
+                copying.start()
+                process.wait()
+                # Whatever it left running may hold the pipe; all that the program itself wrote is in it already.
+                copying.join(5)
         return process.returncode
 
     def _quietly(self, command: list[str]) -> None:
@@ -142,3 +147,9 @@ class Wine:
         status = subprocess.run(command, env=self.environment, stdin=nothing, stdout=nothing, stderr=nothing).returncode
         if status:
             raise BenchError(f"{' '.join(command)}: exit status {status}; with WINEPREFIX={self.prefix} it says more")
+
+
+def _copy(pipe: IO[bytes]) -> None:
+    while piece := pipe.read(1 << 16):
+        sys.stdout.buffer.write(piece.replace(b"\r\n", b"\n"))
+        sys.stdout.buffer.flush()
