@@ -53,7 +53,7 @@ class Bench:
             wine.BenchError: Anything else is in the way.
         """
         wine.install()
-        recipe = ((HERE / part).read_text() for part in ("cpython.py", "launcher.c"))
+        recipe = ((HERE / part).read_text() for part in ("cpython.py", "launcher.c", "bcryptprimitives.c"))
         self._step("python", [self.version, *recipe], self._make_python)
         # Apart from each other, so that another version of one leaves the others as they are.
         self._step("torch", [self.version, self.torch], self._install_torch)
@@ -64,7 +64,7 @@ class Bench:
             lambda: self._install_packages(requirements),
         )
         with self.running() as windows:
-            check = "import numpy, sys; print('Python', sys.version, 'NumPy', numpy.__version__, sys.platform)"
+            check = "import numpy, safetensors, sys; print(sys.version, sys.platform, 'NumPy', numpy.__version__)"
             if windows.run([self.program, "-c", check], self.folder):
                 raise wine.BenchError(f"{self.program} does not run; remove {self.folder} and try again")
 

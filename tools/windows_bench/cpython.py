@@ -53,6 +53,7 @@ def build(folder: Path, version: str, downloads: Path) -> None:
     shutil.copytree(_standard_library(version), folder / "Lib", ignore=NOT_WANTED)
     (folder / "Lib/site-packages").mkdir()
     _compile(HERE / "launcher.c", folder / "python.exe", "-municode", f'-DPYTHON_DLL=L"python{digits}.dll"')
+    _compile(HERE / "bcryptprimitives.c", folder / "bcryptprimitives.dll", "-shared", "-ladvapi32")
     _stable_abi(folder, f"python{digits}")
 
 
