@@ -90,7 +90,7 @@ def test_wine_runs_programs(monkeypatch, tmp_path, capfdbinary):
     import wine
 
     for name, program in {
-        "wine64": 'printf "%s\\r\\n" "$WINEPREFIX" "$@"; exit 7',
+        "wine64": 'test "$1" = cmd && exit; printf "%s\\r\\n" "$WINEPREFIX" "$@"; exit 7',
         "wineserver64": 'echo "$@" >> "$WINEPREFIX/said"',
     }.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{program}\n")
