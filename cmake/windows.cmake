@@ -1,4 +1,4 @@
-# What a Windows DLL needs beyond its code: run-time library, linker switches, version resource.
+# What a Windows DLL needs beyond its code: run-time library, linker switches, version resource (version_resource.cmake).
 
 if(MSVC)
   # The C++ run-time library inside, the C one that comes with Windows outside (hybrid): the DLL needs no redistributable,
@@ -34,26 +34,4 @@ else()
   set(CMAKE_CXX_STANDARD_LIBRARIES "")
 endif()
 
-# Gives `target` the project's version, as Explorer and crash reports show it.
-if("${CMAKE_C_COMPILER_ARG1}" MATCHES " ?cc( |$)")
-  # zig brings its own resource compiler, which CMake does not know: `zig cc ...` becomes `zig rc`.
-  string(REGEX REPLACE " ?cc( .*)?$" " rc" arguments "${CMAKE_C_COMPILER_ARG1}")
-  separate_arguments(arguments UNIX_COMMAND "${arguments}")
-  set(SAGE_ATTENTION_RC ${CMAKE_C_COMPILER} ${arguments})
-else()
-  set(SAGE_ATTENTION_RC "")
-  enable_language(RC)
-endif()
-function(sage_attention_version_resource target)
-  set(script ${CMAKE_CURRENT_BINARY_DIR}/version.rc)
-  configure_file(${PROJECT_SOURCE_DIR}/cmake/version.rc.in ${script} @ONLY)
-  if(SAGE_ATTENTION_RC)
-    set(resource ${CMAKE_CURRENT_BINARY_DIR}/version.res)
-    add_custom_command(OUTPUT ${resource} DEPENDS ${script} VERBATIM
-      COMMAND ${SAGE_ATTENTION_RC} /:auto-includes none /fo ${resource} ${script})
-    set_source_files_properties(${resource} PROPERTIES GENERATED TRUE EXTERNAL_OBJECT TRUE)
-    target_sources(${target} PRIVATE ${resource})
-  else()
-    target_sources(${target} PRIVATE ${script})
-  endif()
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/version_resource.cmake)

@@ -77,10 +77,10 @@ struct F32x8 {
     }
     // Lane l is the sum of part[l]'s lanes. Written without horizontal adds, which are slow on many processors.
     static SAGE_INLINE F32x8 reduce(const F32x8* part) {
-        const auto add_pairs = [](__m256 a, __m256 b) {  // a0+a2 b0+b2 a1+a3 b1+b3, and so for the upper half
+        const auto add_pairs = [](__m256 a, __m256 b) SAGE_LAMBDA {  // a0+a2 b0+b2 a1+a3 b1+b3, and so for the upper half
             return _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
         };
-        const auto add_four = [&](const F32x8* p) {
+        const auto add_four = [&](const F32x8* p) SAGE_LAMBDA {
             const __m256d ab = add_pairs(p[0].x, p[1].x), cd = add_pairs(p[2].x, p[3].x);
             const __m256 sum = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)),
                                              _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
@@ -139,7 +139,7 @@ struct F64x4 {
         return {_mm256_blendv_pd(b.x, a.x, _mm256_cmp_pd(z.x, limit.x, _CMP_LT_OQ))};
     }
     static SAGE_INLINE F64x4 reduce(const F64x4* part) {
-        const auto add_two = [](const F64x4* p) {
+        const auto add_two = [](const F64x4* p) SAGE_LAMBDA {
             const __m256d sum =
                 _mm256_add_pd(_mm256_unpacklo_pd(p[0].x, p[1].x), _mm256_unpackhi_pd(p[0].x, p[1].x));
             return _mm_add_pd(_mm256_castpd256_pd128(sum), _mm256_extractf128_pd(sum, 1));

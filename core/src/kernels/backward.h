@@ -19,7 +19,7 @@ SAGE_INLINE void block_gradients(const AttentionTask& t, Work<V>& work, int64_t 
     if (drop) draw_dropout<V>(t, work, n);
     if (weights) gather_edge_heads<V>(work, n, t.grad_weights, work.slope);
     const bool weights_dropped = drop && !t.weights_before_dropout;
-    over_flat_pattern<V>(s, n, [&](int64_t x, int64_t q) {
+    over_flat_pattern<V>(s, n, [&](int64_t x, int64_t q) SAGE_LAMBDA {
         const int64_t y = kOfRow ? q : x;
         const V p = exp_nonpositive(V::load(work.score + x) - V::load(maxima + y)) * V::load(inverse + y);
         V of_out = V::load(work.gated + x), applied = p;

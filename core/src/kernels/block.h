@@ -79,14 +79,14 @@ SAGE_INLINE V fold(const Shape<V>& s, V x, const F& join) {
 }
 template <class V>
 SAGE_INLINE V fold_sum(const Shape<V>& s, V x) {
-    return fold<V>(s, x, [](V a, V b) { return a + b; });
+    return fold<V>(s, x, [](V a, V b) SAGE_LAMBDA { return a + b; });
 }
 
 // pattern[h] for h < heads becomes the whole pattern; null: zeros.
 template <class V>
 SAGE_INLINE void spread(const Shape<V>& s, const typename V::T* heads, typename V::T* pattern) {
     using T = typename V::T;
-    over_channels<V>(s.heads, [&](int64_t h, auto access) {
+    over_channels<V>(s.heads, [&](int64_t h, auto access) SAGE_LAMBDA {
         const V x = heads ? access.load(heads + h) : V::set(0);
         x.store(pattern + h);
     });
@@ -161,7 +161,7 @@ SAGE_INLINE void gather_fields(const Shape<V>& s, int64_t n, const int64_t* inde
             if constexpr (kHeads > 0 && kHeads < V::kWidth) {
                 memcpy(to, from + f * heads, kHeads * sizeof(T));
             } else {
-                over_channels<V>(heads, [&](int64_t h, auto access) {
+                over_channels<V>(heads, [&](int64_t h, auto access) SAGE_LAMBDA {
                     access.load(from + f * heads + h).store(to + h);  // spills over into lanes of padding only
                 });
             }

@@ -62,7 +62,7 @@ SAGE_NOINLINE void dropout_scales(uint64_t seed, double dropout, const int64_t* 
             c2[v] = Counters::load(low + v * kLanes);
             c3[v] = Counters::load(high_word + v * kLanes);
         }
-        philox_rounds(seed, c0, c1, c2, c3, [](uint32_t x) { return Counters::all(x); });
+        philox_rounds(seed, c0, c1, c2, c3, [](uint32_t x) SAGE_LAMBDA { return Counters::all(x); });
         for (int v = 0; v < kVectors; ++v) store(c0[v], c1[v], c2[v], c3[v], words + 4 * kLanes * v);
         for (int i = 0; i < filled; ++i) {
             const int64_t heads = min(s.heads - 4 * static_cast<int64_t>(block[i]), int64_t{4});

@@ -30,7 +30,7 @@ SAGE_NOINLINE void add_edge_dots(const AttentionTask& t, const Work<V>& work, in
         for (int64_t h = 0; h < s.heads; ++h) {
             const typename V::T* vector = vectors.of(k, s.heads * D) + h * D;
             V sum = V::set(0);
-            over_channels<V>(D, [&](int64_t d, auto access) {
+            over_channels<V>(D, [&](int64_t d, auto access) SAGE_LAMBDA {
                 sum = V::fma(access.load(feature + d), access.load(vector + d), sum);
             });
             flat[k * s.head_stride + h] += scale * V::total(sum);
@@ -47,7 +47,7 @@ SAGE_NOINLINE void shift_rows(const AttentionTask& t, Work<V>& work, int64_t n, 
     for (int64_t k = 0; k < n; ++k) {
         const T* feature = edge_features_of<V>(t, work, k);
         T* to = work.shifted + k * s.width;
-        over_channels<V>(s.width, [&](int64_t c, auto access) {
+        over_channels<V>(s.width, [&](int64_t c, auto access) SAGE_LAMBDA {
             V x = access.load(rows[k] + c);
             for (int64_t d = 0; d < s.edge_channels; ++d) {
                 x = V::fma(V::set(feature[d]), access.load(weight + d * s.width + c), x);
@@ -64,7 +64,7 @@ SAGE_NOINLINE void edge_weighted_sum(const AttentionTask& t, const Work<V>& work
                                      const typename V::T* weight, const typename V::T* factor, typename V::T* sum) {
     const Shape<V>& s = work.s;
     for (int64_t h = 0; h < s.heads; ++h) {
-        over_channels<V>(s.edge_channels, [&](int64_t d, auto access) {
+        over_channels<V>(s.edge_channels, [&](int64_t d, auto access) SAGE_LAMBDA {
             typename V::T* to = sum + h * s.edge_channels + d;
             V a = V::set(0);
             for (int64_t k = 0; k < n; ++k) {
@@ -84,7 +84,7 @@ SAGE_NOINLINE void add_to_edge_features(const Work<V>& work, int64_t n, const ty
     const int64_t D = s.edge_channels;
     for (int64_t k = 0; k < n; ++k) {
         T* to = static_cast<T*>(table) + work.edge_rows[k] * D;
-        over_channels<V>(D, [&](int64_t d, auto access) {
+        over_channels<V>(D, [&](int64_t d, auto access) SAGE_LAMBDA {
             V x = access.load(to + d);
             for (int64_t h = 0; h < s.heads; ++h) {
                 x = V::fma(V::set(weight[k * s.head_stride + h]), access.load(vectors + h * D + d), x);
@@ -111,7 +111,7 @@ SAGE_NOINLINE void edge_gradients_gatv2(const AttentionTask& t, Work<V>& work, i
         const T* row = work.shifted + k * s.width;
         for (int64_t h = 0; h < s.heads; ++h) {
             const V g = V::set(work.slope[k * s.head_stride + h]);
-            over_channels<V>(s.channels, [&](int64_t i, auto access) {
+            over_channels<V>(s.channels, [&](int64_t i, auto access) SAGE_LAMBDA {
                 const int64_t c = h * s.channels + i;
                 const V z = access.load(row + c) + access.load(fixed + c);
                 access.store(of_z + c, V::if_positive(z, g, g * V::set(slope)) * access.load(attention + c));
@@ -123,7 +123,7 @@ SAGE_NOINLINE void edge_gradients_gatv2(const AttentionTask& t, Work<V>& work, i
         for (int64_t d = 0; d < D; ++d) {
             const V f = V::set(feature[d]);
             V sum = V::set(0);
-            over_channels<V>(s.width, [&](int64_t c, auto access) {
+            over_channels<V>(s.width, [&](int64_t c, auto access) SAGE_LAMBDA {
                 const V x = access.load(of_z + c);
                 sum = V::fma(x, access.load(weight + d * s.width + c), sum);
                 if (grad_weight) {

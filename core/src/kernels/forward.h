@@ -22,7 +22,7 @@ SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, bool is_first, const Ro
         const V before = is_first ? V::set(V::lowest()) : V::load(work.row_max + q);
         V largest = before;
         for (int64_t x = q; x < end; x += s.pattern) largest = V::maximum(largest, V::load(work.score + x));
-        largest = fold<V>(s, largest, [](V a, V b) { return V::maximum(a, b); });
+        largest = fold<V>(s, largest, [](V a, V b) SAGE_LAMBDA { return V::maximum(a, b); });
         V sum = V::set(0);
         int64_t ahead = kAhead;
         for (int64_t x = q; x < end; x += s.pattern) {
@@ -69,7 +69,7 @@ SAGE_NOINLINE void finish_weights(const AttentionTask& t, Work<V>& work, int64_t
         find_edge_rows<V>(t, work, e, n);
         gather_edge_heads<V>(work, n, t.weights, work.score);
         if (drop) draw_dropout<V>(t, work, n);
-        over_flat_pattern<V>(s, n, [&](int64_t x, int64_t q) {
+        over_flat_pattern<V>(s, n, [&](int64_t x, int64_t q) SAGE_LAMBDA {
             V weight = exp_nonpositive(V::load(work.score + x) - V::load(work.row_max + q)) *
                        V::load(work.row_inverse + q);
             if (drop) weight = weight * V::load(work.dropped + x);
@@ -84,14 +84,14 @@ template <class V>
 SAGE_INLINE void fill(void* table, int64_t row, int64_t width, typename V::T value) {
     if (!table) return;
     typename V::T* to = static_cast<typename V::T*>(table) + row * width;
-    over_channels<V>(width, [&](int64_t c, auto access) { access.store(to + c, V::set(value)); });
+    over_channels<V>(width, [&](int64_t c, auto access) SAGE_LAMBDA { access.store(to + c, V::set(value)); });
 }
 // table[row, :] = from[:], for a table that is wanted.
 template <class V>
 SAGE_INLINE void store_row(void* table, int64_t row, int64_t width, const typename V::T* from) {
     if (!table) return;
     typename V::T* to = static_cast<typename V::T*>(table) + row * width;
-    over_channels<V>(width, [&](int64_t c, auto access) { access.store(to + c, access.load(from + c)); });
+    over_channels<V>(width, [&](int64_t c, auto access) SAGE_LAMBDA { access.store(to + c, access.load(from + c)); });
 }
 // table[row, h, :] = sum[h, :] * factor[h]
 template <class V>
@@ -149,7 +149,7 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
         const T* applied = work.weight;
         if (drop) {
             draw_dropout<V>(t, work, n);
-            over_flat<V>(s, n, [&](int64_t x) {
+            over_flat<V>(s, n, [&](int64_t x) SAGE_LAMBDA {
                 (V::load(work.weight + x) * V::load(work.dropped + x)).store(work.applied + x);
             });
             applied = work.applied;
@@ -172,7 +172,7 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
     if (t.bias) {
         T* out = static_cast<T*>(t.out) + row * s.width;
         const T* bias = static_cast<const T*>(t.bias);
-        over_channels<V>(s.width, [&](int64_t c, auto access) {
+        over_channels<V>(s.width, [&](int64_t c, auto access) SAGE_LAMBDA {
             access.store(out + c, access.load(out + c) + access.load(bias + c));
         });
     }

@@ -45,11 +45,11 @@ SAGE_NOINLINE void prepare_bias(const AttentionTask& t, Work<V>& work, int64_t n
     using T = typename V::T;
     const Shape<V>& s = work.s;
     work.operations.dot(s, n, grads, Fixed<T>{static_cast<const T*>(t.bias), 0}, work.score, Prefetch{});
-    over_flat<V>(s, n, [&](int64_t x) { (V::load(work.gated + x) - V::load(work.score + x)).store(work.gated + x); });
+    over_flat<V>(s, n, [&](int64_t x) SAGE_LAMBDA { (V::load(work.gated + x) - V::load(work.score + x)).store(work.gated + x); });
     if (!grad_bias) return;
     for (int64_t k = 0; k < n; ++k) {
         const T* grad = grads[k];
-        over_channels<V>(s.width, [&](int64_t c, auto access) {
+        over_channels<V>(s.width, [&](int64_t c, auto access) SAGE_LAMBDA {
             access.store(grad_bias + c, access.load(grad_bias + c) + access.load(grad + c));
         });
     }
@@ -62,7 +62,7 @@ SAGE_INLINE void prepare_block(const AttentionTask& t, const PartialGradients& p
     using T = typename V::T;
     const Shape<V>& s = work.s;
     const int64_t row = r + t.row_offset, H = s.heads, D = s.edge_channels;
-    const auto at = [&](const void* table, int64_t width) { return static_cast<const T*>(table) + row * width; };
+    const auto at = [&](const void* table, int64_t width) SAGE_LAMBDA { return static_cast<const T*>(table) + row * width; };
     const Rows<T> grads{at(t.grad_out, s.width), s.width, work.counting};
     work.operations.dot(s, n, grads, Fixed<T>{at(t.out, s.width), s.width}, work.gated, Prefetch{});
     if (t.bias) prepare_bias<V>(t, work, n, grads, static_cast<T*>(partial.bias));
@@ -93,7 +93,7 @@ SAGE_INLINE void prepare_block(const AttentionTask& t, const PartialGradients& p
         } else {
             fill<V>(record, kRecordLogits, H, 0);
         }
-        over_channels<V>(H, [&](int64_t h, auto access) {
+        over_channels<V>(H, [&](int64_t h, auto access) SAGE_LAMBDA {
             const V inverse = empty ? V::set(0) : V::set(1) / access.load(sums + h);
             access.store(record + kRecordInverse * H + h, inverse);
         });
@@ -102,7 +102,7 @@ SAGE_INLINE void prepare_block(const AttentionTask& t, const PartialGradients& p
         T* to = static_cast<T*>(t.grad_target_logits) + own * H;
         const T* positive_sum = static_cast<const T*>(t.positive_sum) + own * H;
         const V rest = V::set(T(1) - static_cast<T>(t.negative_slope));
-        over_channels<V>(H, [&](int64_t h, auto access) {
+        over_channels<V>(H, [&](int64_t h, auto access) SAGE_LAMBDA {
             const V of_positive = access.load(positive + h) - access.load(mean + h) * access.load(positive_sum + h);
             access.store(to + h, of_positive * rest);
         });

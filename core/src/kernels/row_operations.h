@@ -56,11 +56,10 @@ SAGE_INLINE void reduce_heads(const Shape<V>& s, int64_t n, typename V::T* flat,
         for (int64_t g = e; g < min(e + kEdges, n); ++g) before(g);
         for (int64_t h = 0; h < head_stride; h += W) {
             V part[W];
-            SAGE_UNROLL
-            for (int l = 0; l < W; ++l) {
+            unrolled<W>([&](int l) SAGE_LAMBDA {
                 const int64_t edge = min(e + l / kHeads, n - 1), head = h + l % kHeads;
                 part[l] = kFull || head < heads ? term(edge, head) : V::set(0);
-            }
+            });
             V::reduce(part).store(flat + e * head_stride + h);
             if constexpr (kHeads < W) break;
         }
@@ -78,8 +77,7 @@ SAGE_INLINE void reduce_long_heads(const Shape<V>& s, int64_t n, typename V::T* 
             V sum[4] = {V::set(0), V::set(0), V::set(0), V::set(0)};
             int64_t c = 0;
             for (; c + 4 * W <= s.channels; c += 4 * W) {
-                SAGE_UNROLL
-                for (int i = 0; i < 4; ++i) sum[i] = term(e, h, c + i * W, Whole<V>{}, sum[i]);
+                unrolled<4>([&](int i) SAGE_LAMBDA { sum[i] = term(e, h, c + i * W, Whole<V>{}, sum[i]); });
             }
             for (; c + W <= s.channels; c += W) sum[0] = term(e, h, c, Whole<V>{}, sum[0]);
             if (c < s.channels) sum[1] = term(e, h, c, Part<V>{s.channels - c}, sum[1]);
@@ -94,9 +92,9 @@ SAGE_INLINE void reduce_channels(const Shape<V>& s, int64_t n, typename V::T* fl
     if constexpr (VPH == 0) {
         if (s.channels >= 8 * V::kWidth) return reduce_long_heads<V>(s, n, flat, before, term);
     }
-    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, before, [&](int64_t e, int64_t h) {
+    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, before, [&](int64_t e, int64_t h) SAGE_LAMBDA {
         V sum = V::set(0);
-        over_channels<V, VPH>(s.channels, [&](int64_t c, auto access) { sum = term(e, h, c, access, sum); });
+        over_channels<V, VPH>(s.channels, [&](int64_t c, auto access) SAGE_LAMBDA { sum = term(e, h, c, access, sum); });
         return sum;
     });
 }
@@ -108,8 +106,8 @@ void dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in,
     const Fixed<typename V::T> fixed = fixed_in;
     const int64_t channels = VPH > 0 ? VPH * V::kWidth : s.channels;
     const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
-    const auto fetch = [&](int64_t e) { range.of(rows[e + kAhead]); };
-    reduce_channels<V, VPH, kHeads>(s, n, flat, fetch, [&](int64_t e, int64_t h, int64_t c, auto access, V sum) {
+    const auto fetch = [&](int64_t e) SAGE_LAMBDA { range.of(rows[e + kAhead]); };
+    reduce_channels<V, VPH, kHeads>(s, n, flat, fetch, [&](int64_t e, int64_t h, int64_t c, auto access, V sum) SAGE_LAMBDA {
         const int64_t at = h * channels + c;
         return V::fma(access.load(rows[e] + at), access.load(fixed.row + e * fixed.stride + at), sum);
     });
@@ -124,8 +122,8 @@ void leaky_dot_heads(const Shape<V>& s, int64_t n, const Rows<typename V::T>& ro
     const int64_t channels = VPH > 0 ? VPH * V::kWidth : s.channels;
     const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(typename V::T));
     const V slope = V::set(negative_slope);
-    const auto fetch = [&](int64_t e) { range.of(rows[e + kAhead]); };
-    reduce_channels<V, VPH, kHeads>(s, n, flat, fetch, [&](int64_t e, int64_t h, int64_t c, auto access, V sum) {
+    const auto fetch = [&](int64_t e) SAGE_LAMBDA { range.of(rows[e + kAhead]); };
+    reduce_channels<V, VPH, kHeads>(s, n, flat, fetch, [&](int64_t e, int64_t h, int64_t c, auto access, V sum) SAGE_LAMBDA {
         const int64_t at = h * channels + c;
         const V z = access.load(rows[e] + at) + access.load(fixed + at);
         const V leaky = kConvex ? V::maximum(z, z * slope) : V::if_positive(z, z, z * slope);
@@ -184,34 +182,31 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
     using T = typename V::T;
     const Rows<T> rows = rows_in;
     const Sum<T> first = first_in, second = second_in;
-    over_register_blocks<V, VPH, kPair ? 4 : 8>(s, [&](int64_t offset, int64_t head, auto access, auto block) {
+    over_register_blocks<V, VPH, kPair ? 4 : 8>(s, [&](int64_t offset, int64_t head, auto access, auto block) SAGE_LAMBDA {
         using Block = decltype(block);
         constexpr int N = Block::kVectors;
         const int64_t step = VPH == kShort ? s.channels : V::kWidth;
         V a[N], b[kPair ? N : 1];
-        SAGE_UNROLL
-        for (int v = 0; v < N; ++v) {
+        unrolled<N>([&](int v) SAGE_LAMBDA {
             a[v] = V::set(0);
             if constexpr (kPair) b[v] = V::set(0);
-        }
+        });
         const PrefetchRange range(prefetch, s.width, offset, N * step, sizeof(T));
         for (int64_t e = 0; e < n; ++e) {
             range.of(rows[e + kAhead]);
             const T* row = rows[e] + offset;
             const T* w = first.weight + e * s.head_stride + head;
-            SAGE_UNROLL
-            for (int v = 0; v < N; ++v) {
+            unrolled<N>([&](int v) SAGE_LAMBDA {
                 const V x = access.load(row + v * step);
                 a[v] = V::fma(V::set(w[Block::head(v)]), x, a[v]);
                 if constexpr (kPair) {
                     const T* w2 = second.weight + e * s.head_stride + head;
                     b[v] = V::fma(V::set(w2[Block::head(v)]), x, b[v]);
                 }
-            }
+            });
         }
         // Earlier blocks come in last: the rounding errors of a long row then grow with its blocks, not its edges.
-        SAGE_UNROLL
-        for (int v = 0; v < N; ++v) {
+        unrolled<N>([&](int v) SAGE_LAMBDA {
             const V before = V::set(first.from_factor ? first.from_factor[head + Block::head(v)] : T(1));
             if (first.from) a[v] = V::fma(access.load(first.from + offset + v * step), before, a[v]);
             if constexpr (kPair) {
@@ -220,7 +215,7 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
             const V f = V::set(first.to_factor ? first.to_factor[head + Block::head(v)] : T(1));
             access.store(first.to + offset + v * step, a[v] * f);
             if constexpr (kPair) access.store(second.to + offset + v * step, b[v] * f);
-        }
+        });
     });
 }
 
@@ -243,39 +238,36 @@ SAGE_INLINE void leaky_sum_rows(const Shape<V>& s, int64_t n, const Rows<typenam
     using T = typename V::T;
     const Rows<T> rows = rows_in;
     const Sum<T> sum = sum_in;
-    over_register_blocks<V, VPH, 4>(s, [&](int64_t offset, int64_t head, auto access, auto block) {
+    over_register_blocks<V, VPH, 4>(s, [&](int64_t offset, int64_t head, auto access, auto block) SAGE_LAMBDA {
         using Block = decltype(block);
         constexpr int N = Block::kVectors;
         const int64_t step = VPH == kShort ? s.channels : V::kWidth;
         const V slope = V::set(negative_slope);
         V a[N], b[kAttention ? N : 1], own[N];
-        SAGE_UNROLL
-        for (int v = 0; v < N; ++v) {
+        unrolled<N>([&](int v) SAGE_LAMBDA {
             a[v] = V::set(0);
             if constexpr (kAttention) b[v] = V::set(0);
             own[v] = access.load(fixed + offset + v * step);
-        }
+        });
         for (int64_t e = 0; e < n; ++e) {
             const T* row = rows[e] + offset;
             const T* w = sum.weight + e * s.head_stride + head;
-            SAGE_UNROLL
-            for (int v = 0; v < N; ++v) {
+            unrolled<N>([&](int v) SAGE_LAMBDA {
                 const V z = access.load(row + v * step) + own[v];
                 const V g = V::set(w[Block::head(v)]);
                 const V slopes = V::if_positive(z, g, g * slope);
                 a[v] = a[v] + slopes;
                 if constexpr (kAttention) b[v] = V::fma(slopes, z, b[v]);
-            }
+            });
         }
-        SAGE_UNROLL
-        for (int v = 0; v < N; ++v) {
+        unrolled<N>([&](int v) SAGE_LAMBDA {
             const V before = sum.from ? access.load(sum.from + offset + v * step) : V::set(0);
             access.store(sum.to + offset + v * step, V::fma(a[v], access.load(attention + offset + v * step), before));
             if constexpr (kAttention) {
                 T* to = attention_sum + offset + v * step;
                 access.store(to, b[v] + access.load(to));
             }
-        }
+        });
     });
 }
 

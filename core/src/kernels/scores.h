@@ -12,14 +12,14 @@ template <class V>
 SAGE_INLINE void gat_scores(const AttentionTask& t, Work<V>& work, int64_t n) {
     using T = typename V::T;
     const V slope = V::set(static_cast<T>(t.negative_slope));
-    over_flat_pattern<V>(work.s, n, [&](int64_t x, int64_t q) {
+    over_flat_pattern<V>(work.s, n, [&](int64_t x, int64_t q) SAGE_LAMBDA {
         const V z = V::load(work.z + x) + V::load(work.row_fixed + q);
         z.store(work.z + x);
         V::if_positive(z, z, z * slope).store(work.score + x);
     });
     if (t.edge_channels == 0) return;
     add_edge_dots<V>(t, work, n, T(1), EdgeVectors<T>{static_cast<const T*>(t.edge_weight), nullptr}, work.z);
-    over_flat<V>(work.s, n, [&](int64_t x) {
+    over_flat<V>(work.s, n, [&](int64_t x) SAGE_LAMBDA {
         const V z = V::load(work.z + x);
         V::if_positive(z, z, z * slope).store(work.score + x);
     });
@@ -54,7 +54,7 @@ SAGE_INLINE void dot_scores(const AttentionTask& t, Work<V>& work, int64_t n, co
 template <class V>
 SAGE_INLINE void scale_row(const typename V::T* from, int64_t width, double scale, typename V::T* to) {
     const V factor = V::set(static_cast<typename V::T>(scale));
-    over_channels<V>(width, [&](int64_t c, auto access) { access.store(to + c, access.load(from + c) * factor); });
+    over_channels<V>(width, [&](int64_t c, auto access) SAGE_LAMBDA { access.store(to + c, access.load(from + c) * factor); });
 }
 
 // The target's share of the scores: GAT work.row_fixed, DOT work.fixed and work.edge_fixed. Returns GATV2's and DOT's.
