@@ -115,7 +115,7 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session
 def aarch64(session: nox.Session) -> None:
-    """The core's tests and the NumPy level's, on the wheel for 64-bit ARM, under qemu. On Debian and Ubuntu."""
+    """The core's tests and the NumPy level's, on the wheel for 64-bit ARM, under qemu. On Debian."""
     session.install(*CROSS)
     bench = Path("build/aarch64").absolute()
     session.run(

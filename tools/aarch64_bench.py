@@ -1,8 +1,9 @@
 """Sets up a Python for 64-bit ARM on Linux with another processor: aarch64_bench.py FOLDER [REQUIREMENT...].
 
 FOLDER/bin/run then starts a program for ARM and FOLDER/bin/python its Python, both by qemu's user mode emulation. The
-packages come from the Debian or Ubuntu archives that apt is set up for, by a state of apt's own in FOLDER: nothing is
+packages come from the Debian archive that apt is set up for, by a state of apt's own in FOLDER: nothing is
 installed, and no right of an administrator is needed. Requirements come as wheels, by this interpreter's pip.
+(Ubuntu keeps its packages for ARM on a server of their own, which apt must be told of first.)
 """
 
 from __future__ import annotations
