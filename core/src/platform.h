@@ -43,6 +43,13 @@
 
 namespace sage {
 
+// How many vectors of a head are worth writing out: Microsoft's compiler takes minutes over four or more of each of eight.
+#if defined(_MSC_VER) && !defined(__clang__)
+constexpr int kMostUnrolled = 2;
+#else
+constexpr int kMostUnrolled = 8;
+#endif
+
 // Calls f(0), ..., f(N - 1), without a loop, so that what f keeps in arrays can stay in registers.
 template <int N, class F>
 SAGE_INLINE void unrolled(const F& f) {

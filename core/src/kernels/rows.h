@@ -125,7 +125,9 @@ constexpr int kShort = -1;  // fewer channels than a vector has lanes
 // Calls f(offset, access) over `n` channels: whole vectors, then what is left. Where VPH is known the loop unrolls.
 template <class V, int VPH = kAny, class F>
 SAGE_INLINE void over_channels(int64_t n, const F& f) {
-    if constexpr (VPH > 0) {
+    if constexpr (VPH > kMostUnrolled) {
+        for (int v = 0; v < VPH; ++v) f(int64_t{v} * V::kWidth, Whole<V>{});
+    } else if constexpr (VPH > 0) {
         unrolled<VPH>([&](int v) SAGE_LAMBDA { f(int64_t{v} * V::kWidth, Whole<V>{}); });
     } else if constexpr (VPH == kShort) {
         f(int64_t{0}, Part<V>{n});
