@@ -19,7 +19,7 @@ def _tool(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools/windows_bench")
     yield
     for name in set(sys.modules) - before:
-        if name in ("bench", "cpython", "msvc", "packages", "suite", "wine"):
+        if name in ("bench", "cpython", "msvc", "packages", "suite", "wine", "zig"):
             del sys.modules[name]
 
 
@@ -114,15 +114,15 @@ def test_table_of_both_libraries(tmp_path, capsys):
     said = []
 
     def run(command, environment):
-        said.append(environment.get("SAGE_ATTENTION_LIBRARY"))
+        said.append([environment.get(f"SAGE_ATTENTION_{what}") for what in ("LIBRARY", "APPLY_MODEL")])
         report = next(word.partition("=")[2] for word in command if word.startswith("--junitxml="))
         if said[1:]:
             Path(report).write_text(REPORT)
         return len(said)
 
-    libraries = {"in the wheel": None, "other": tmp_path / "other.dll"}
-    assert suite.run_suite(run, libraries, ["-q"]) == 1
-    assert said == [None, str(tmp_path / "other.dll")]
+    builds = {"in the wheel": suite.Build(), "other": suite.Build(tmp_path / "other.dll", tmp_path / "a.exe")}
+    assert suite.run_suite(run, builds, ["-q"]) == 1
+    assert said == [[None, None], [str(tmp_path / "other.dll"), str(tmp_path / "a.exe")]]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["in", "the", "wheel", "0", "0", "0", "0.0", "exit", "status", "1"] in lines
     assert ["other", "4", "3", "3", "1.0", "exit", "status", "2"] in lines

@@ -261,7 +261,7 @@ def test_commas_inside_quotes_and_spaces_inside_cells(tmp_path):
 
 def test_line_breaks_inside_quotes_count_in_rows(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text('id,label\n1,"two\nlines"\n2,x\n')
+    path.write_bytes(b'id,label\n1,"two\nlines"\n2,x\n')
     table = open_table(path)
     assert cells(table) == [["1", "2"], ["two\nlines", "x"]]
     assert (table.row(0), table.row(1)) == (2, 4)

