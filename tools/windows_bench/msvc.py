@@ -44,7 +44,9 @@ class Compiler:
         command = [*self.python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", _path(folder), _path(root)]
         if sys.platform != "win32":
             command.insert(-1, "--no-build-isolation")  # pip itself is slow on Wine
-        _run(command, folder, folder / "library.log")
+        # On Wine there is no Visual Studio to generate for, and Microsoft's make fails.
+        generator = {} if sys.platform == "win32" else {"CMAKE_GENERATOR": "Ninja"}
+        _run(command, folder, folder / "library.log", generator)
         (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             library = Path(archive.extract("sage_attention/sage_attention.dll", folder))
@@ -86,9 +88,12 @@ def _path(path: Path) -> str:
     return str(path) if sys.platform == "win32" else f"Z:{path}"
 
 
-def _run(command: list[str], folder: Path, log: Path) -> None:
+def _run(command: list[str], folder: Path, log: Path, variables: dict[str, str] | None = None) -> None:
+    environment = os.environ | (variables or {})
     with log.open("wb") as output:
-        status = subprocess.run(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT).returncode
+        status = subprocess.run(
+            command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+        ).returncode
     if status:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-30:]
         raise BenchError("\n".join([f"{' '.join(command)}: exit status {status}", *lines]))
