@@ -44,9 +44,9 @@ class Compiler:
         command = [*self.python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", _path(folder), _path(root)]
         if sys.platform != "win32":
             command.insert(-1, "--no-build-isolation")  # pip itself is slow on Wine
-        # On Wine there is no Visual Studio to generate for, and Microsoft's make fails.
-        generator = {} if sys.platform == "win32" else {"CMAKE_GENERATOR": "Ninja"}
-        _run(command, folder, folder / "library.log", generator)
+        # On Wine there is no Visual Studio to generate for; Microsoft's make and its PDB server fail.
+        variables = {} if sys.platform == "win32" else {"CMAKE_GENERATOR": "Ninja", "_CL_": "/Z7"}
+        _run(command, folder, folder / "library.log", variables)
         (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             library = Path(archive.extract("sage_attention/sage_attention.dll", folder))
