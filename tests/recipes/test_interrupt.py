@@ -28,14 +28,6 @@ TIMED = {"metrics.json", "report.html"}  # they tell how long it took
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
 
 
-@pytest.fixture(autouse=True)
-def _heeded():
-    """Ctrl-C as at a prompt: a shell script's background jobs, these tests perhaps, are started with it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     """A training of a few tenths of a second."""
