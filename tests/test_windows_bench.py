@@ -16,7 +16,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="the bench is for Lin
 @pytest.fixture(autouse=True)
 def _tool(monkeypatch):
     before = set(sys.modules)
-    monkeypatch.syspath_prepend(ROOT / "tools/windows_bench")
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools/windows_bench"), *sys.path])
     yield
     for name in set(sys.modules) - before:
         if name in ("bench", "cpython", "msvc", "packages", "suite", "wine", "zig"):

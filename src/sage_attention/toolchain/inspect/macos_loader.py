@@ -84,7 +84,7 @@ class MacProcess:
             tried = [library]
         for name in tried:
             path = Path(os.path.normpath(name))
-            if name.startswith("/") and path.is_file() and self._may_see(path):
+            if path.is_absolute() and path.is_file() and self._may_see(path):
                 problem, node.binary = read_for(self.machine, path)
                 node.state, node.file, node.place = problem or "bundled", path, self.place(path)
                 return node
