@@ -84,7 +84,7 @@ def core(session: nox.Session, sanitizers: str) -> None:
         f"-DSAGE_ATTENTION_SANITIZE={sanitizers}",
         # Sanitizers slow the compiler down most where it optimises most.
         f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if sanitizers else 'Release'}",
-        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g",
+        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -fno-inline -g1",
     )  # fmt: skip
     session.run("cmake", "--build", folder)
     test = ["ctest", "--test-dir", folder, "--output-on-failure"]
