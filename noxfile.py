@@ -81,6 +81,7 @@ def core(session: nox.Session, sanitizers: str) -> None:
     session.run(
         "cmake", "-S", ".", "-B", folder, "-G", "Ninja",
         "-DSAGE_ATTENTION_TESTS=ON",
+        "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",
         f"-DSAGE_ATTENTION_SANITIZE={sanitizers}",
         # Sanitizers slow the compiler down most where it optimises most.
         f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if sanitizers else 'Release'}",

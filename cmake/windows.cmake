@@ -9,7 +9,8 @@ if(MSVC)
     /NODEFAULTLIB:libucrt.lib /DEFAULTLIB:ucrt.lib
     /DYNAMICBASE /HIGHENTROPYVA /NXCOMPAT /guard:cf
     /Brepro /INCREMENTAL:NO)
-  set(SAGE_ATTENTION_COMPILE_OPTIONS /W4 /utf-8 /GR- /guard:cf /Brepro)
+  # "_CRT_...": no warnings that getenv and its like should be Microsoft's own.
+  set(SAGE_ATTENTION_COMPILE_OPTIONS /W4 /D_CRT_SECURE_NO_WARNINGS /utf-8 /GR- /guard:cf /Brepro)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "MSVC")
     # Conditions known when compiling are what templates are for (4127); code after a `return` in `if constexpr` (4702).
     list(APPEND SAGE_ATTENTION_COMPILE_OPTIONS /MP /wd4127 /wd4702)

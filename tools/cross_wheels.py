@@ -69,7 +69,7 @@ def build(platform: str, to: Path) -> Path:
         [
             sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", scratch / "wheel",
             f"-Cbuild-dir={(scratch / 'cmake').as_posix()}",
-            f"-Ccmake.args=-DCMAKE_TOOLCHAIN_FILE={toolchain};-GNinja",
+            f"-Ccmake.args=-DCMAKE_TOOLCHAIN_FILE={toolchain};-GNinja;-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",
             ROOT,
         ],
         env=environment(target), check=True,

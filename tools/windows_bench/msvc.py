@@ -41,7 +41,8 @@ class Compiler:
         """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        command = [*self.python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", _path(folder), _path(root)]
+        options = ["--no-deps", "-Ccmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON", "--wheel-dir", _path(folder)]
+        command = [*self.python, "-m", "pip", "wheel", *options, _path(root)]
         if sys.platform != "win32":
             command.insert(-1, "--no-build-isolation")  # pip itself is slow on Wine
         # On Wine there is no Visual Studio to generate for; Microsoft's make and its PDB server fail.
@@ -50,10 +51,10 @@ class Compiler:
         (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             library = Path(archive.extract("sage_attention/sage_attention.dll", folder))
-        options = ("/nologo", "/std:c11", "/W4", "/WX", "/utf-8", "/O2", "/MT", "/I", _path(root / "core/include"))
+        switches = ("/nologo", "/std:c11", "/W4", "/WX", "/utf-8", "/O2", "/MT", "/I", _path(root / "core/include"))
         sources = map(_path, sorted((root / "deploy/c").glob("*.c")))
         program = folder / "apply_model.exe"
-        _run([*self.cl, *options, *sources, f"/Fe:{program.name}", "shell32.lib"], folder, folder / "program.log")
+        _run([*self.cl, *switches, *sources, f"/Fe:{program.name}", "shell32.lib"], folder, folder / "program.log")
         return Build(library, program)
 
 
