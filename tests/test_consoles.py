@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="tables are read with PyArrow")
 
 from sage_attention import cli
-from sage_attention.recipes.console import SafeStream
+from sage_attention._console import SafeStream
 
 SOURCE = Path(cli.__file__).parents[1]
 SETTINGS = {

@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
     """Prints its help and its errors on any console."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        from .recipes.console import SafeStream
+        from ._console import SafeStream
 
         out = SafeStream(sys.stderr if file is None else file)
         out.write(message or "")
@@ -289,7 +289,7 @@ def _tell(folder: Path, metrics: dict[str, object]) -> None:
 
 def _say(text: str, stream: IO[str] | None = None) -> None:
     """Prints a line on any console: one that lacks a character, is closed or was never there ends no work."""
-    from .recipes.console import SafeStream
+    from ._console import SafeStream
 
     out = SafeStream(stream)
     out.write(text + "\n")

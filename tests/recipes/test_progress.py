@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from sage_attention import _console as console
+from sage_attention._console import SafeStream
 from sage_attention.errors import ArgumentError
-from sage_attention.recipes import console, progress
-from sage_attention.recipes.console import SafeStream
+from sage_attention.recipes import progress
 from sage_attention.recipes.progress import Progress, format_duration
 
 SOURCE = Path(progress.__file__).parents[2]

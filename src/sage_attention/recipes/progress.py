@@ -9,8 +9,8 @@ import time
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
+from sage_attention._console import SafeStream
 from sage_attention.errors import ArgumentError
-from sage_attention.recipes.console import SafeStream
 
 if TYPE_CHECKING:
     from types import TracebackType

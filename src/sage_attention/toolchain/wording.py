@@ -6,6 +6,8 @@ import locale
 import os
 from typing import TYPE_CHECKING
 
+from sage_attention._console import can_show
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -16,6 +18,8 @@ LANGUAGES = ("en", "zh")
 
 def choose_language(option: str | None = None, environ: Mapping[str, str] | None = None) -> str:
     """The language of the tool's own words: ``"zh"`` on a Chinese system unless asked otherwise, else ``"en"``.
+
+    A Chinese system whose console would show question marks gets English.
 
     Args:
         option: What ``--lang`` said, or None.
@@ -32,8 +36,11 @@ def choose_language(option: str | None = None, environ: Mapping[str, str] | None
     named = os.environ if environ is None else environ
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
         if named.get(name):
-            return "zh" if named[name].lower().startswith("zh") else "en"
-    return "zh" if environ is None and _system_language().lower().startswith(("zh", "chinese")) else "en"
+            chinese = named[name].lower().startswith("zh")
+            break
+    else:
+        chinese = environ is None and _system_language().lower().startswith(("zh", "chinese"))
+    return "zh" if chinese and (environ is not None or can_show("原因")) else "en"
 
 
 def _system_language() -> str:

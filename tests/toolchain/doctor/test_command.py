@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import subprocess
@@ -88,29 +87,6 @@ def test_another_python_by_its_version(capsys):
 def test_a_python_that_is_not_there(capsys):
     assert command.run(arguments(python="2.7"), load("vs2026")) == 1
     assert "python was not found: 2.7" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("encoding", "text", "printed"),
-    [
-        ("ascii", "✓ fine ✗", b"ok fine x"),
-        ("gbk", "✓ 完整", "ok 完整".encode("gbk")),
-        ("cp1252", "✗ " + "path " * 20 + "完", b"x " + b"path " * 20 + b"?"),
-        ("cp1252", "✓ 完整的", "✓ 完整的".encode()),  # question marks would say nothing
-    ],
-)
-def test_a_console_that_lacks_characters(encoding, text, printed):
-    raw = io.BytesIO()
-    console = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    command.write(text, console)
-    console.flush()
-    assert raw.getvalue() == printed
-
-
-def test_a_console_that_is_gone():
-    stream = io.StringIO()
-    stream.close()
-    command.write("x", stream)
 
 
 def test_a_hanging_probe_costs_only_itself(monkeypatch):

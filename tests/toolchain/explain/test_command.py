@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from sage_attention.cli import main
-from sage_attention.toolchain.console import write
 from sage_attention.toolchain.explain import explain
 from sage_attention.toolchain.explain.machine import gather, named, weigh
 
@@ -167,12 +166,3 @@ class TestMachine:
     def test_option(self, log, capsys):
         assert main(["explain", log, "--doctor", "--lang", "en"]) == 0
         assert "python_debug_lib_autolink" in capsys.readouterr().out
-
-
-def test_closed_pipe_is_no_error(monkeypatch):
-    class Closed(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError(text)
-
-    monkeypatch.setattr(sys, "stdout", Closed())
-    write("text")

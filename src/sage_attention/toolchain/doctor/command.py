@@ -5,9 +5,9 @@ Exit codes: 0 nothing is in the way, 1 something is, 2 wrong usage.
 
 from __future__ import annotations
 
-import sys
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
+from sage_attention._console import write
 from sage_attention.toolchain.wording import choose_language
 
 from . import show
@@ -70,39 +70,3 @@ def _in_the_way(about: Sequence[Finding], findings: Sequence[Finding], *, everyt
         or finding.section == "verdict"
         or (finding.status == "warn" and finding.section in ("cuda", "torch"))
     )
-
-
-def write(text: str, stream: IO[str] | None = None) -> None:
-    """Prints on any console: what its encoding lacks is replaced, one that is gone swallows it.
-
-    Args:
-        text: What to print.
-        stream: Where; standard output by default.
-    """
-    out = sys.stdout if stream is None else stream
-    encoding = getattr(out, "encoding", None) or "utf-8"
-    plain = _shown(text, encoding)
-    try:
-        # Chinese into a Western code page would be question marks alone: better whole, and in another encoding.
-        if plain.count("?") - text.count("?") > len(text) // 20 and hasattr(out, "buffer"):
-            out.flush()
-            out.buffer.write(text.encode())
-        elif out is not None:
-            out.write(plain)
-        if out is not None:
-            out.flush()
-    except (OSError, ValueError):  # a closed pipe, no console
-        return
-
-
-def _shown(text: str, encoding: str) -> str:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding, "replace")
-    except LookupError:  # an encoding that this Python does not know
-        return text.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
-    return text
-
-
-_PLAIN = str.maketrans({"✓": "ok", "✗": "x", "·": "-", "×": "x"})

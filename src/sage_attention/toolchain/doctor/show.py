@@ -144,7 +144,7 @@ def as_json(findings: Iterable[Finding], language: str, *, windows: bool) -> str
         for finding in found
     ]
     worst = next((status for status in ("fail", "warn") if any(f.status == status for f in found)), "ok")
-    return json.dumps({"status": worst, "can_build": answer, "findings": entries}, ensure_ascii=False, indent=2) + "\n"
+    return json.dumps({"status": worst, "can_build": answer, "findings": entries}, indent=2) + "\n"
 
 
 # Can it be built? None: not known, or nobody asked.

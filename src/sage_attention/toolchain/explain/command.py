@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sage_attention._console import write
 from sage_attention.errors import DataError
-from sage_attention.toolchain.console import can_show, write
 from sage_attention.toolchain.wording import choose_language
 
 from . import explain
 from .show import as_json, as_text
-from .words import words
 
 if TYPE_CHECKING:
     import argparse
@@ -35,8 +34,6 @@ def run(arguments: argparse.Namespace) -> int:
         DataError: A file cannot be read.
     """
     language = choose_language(arguments.lang)
-    if arguments.lang is None and not can_show(words(language)["cause"]):
-        language = "en"  # a Chinese system, and a console that would show question marks
     explanation = explain([_read(name) for name in arguments.logs or ["-"]], language)
     if arguments.doctor:
         from .machine import weigh

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sage_attention._console import write
 from sage_attention.errors import ArgumentError, SageAttentionError
 from sage_attention.toolchain.wording import choose_language
 
@@ -73,9 +74,10 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.format == "json":
                 rows.append(document(found, findings, language))
                 continue
-            _print(("\n" if number else "") + "\n".join(render(found, findings, language, arguments.verbose)))
+            lines = render(found, findings, language, arguments.verbose)
+            write(("\n" if number else "") + "\n".join(lines) + "\n")
     if arguments.format == "json":
-        _print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1, ensure_ascii=False))
+        write(_json(rows[0] if len(rows) == 1 else rows))
     return int(arguments.strict and bad)
 
 
@@ -121,11 +123,10 @@ def _trace(arguments: argparse.Namespace, language: str) -> int:
         findings = judge(found)
         row["report"] = document(found, findings, language)
         lines += ["", phrase("trace", "agrees", language), *render(found, findings, language, arguments.verbose)]
-    _print(json.dumps(row, indent=1, ensure_ascii=False) if arguments.format == "json" else "\n".join(lines))
+    write(_json(row) if arguments.format == "json" else "\n".join(lines) + "\n")
     return int(bool(trace.error) or trace.exit_code is not None)
 
 
-def _print(text: str) -> None:
-    """Prints also where the terminal's encoding lacks a character."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding, "replace") + "\n")
+def _json(value: Any) -> str:
+    """In ASCII, for any console: a file's name with question marks in it would be another name."""
+    return json.dumps(value, indent=1) + "\n"

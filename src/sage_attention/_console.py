@@ -1,7 +1,7 @@
-"""A console stream that never fails on what it is asked to show.
+"""Consoles that never fail on what they are asked to show.
 
 Chinese Windows consoles (cp936), Western ones (cp1252) and ``LANG=C`` cannot show every character; a service
-may have no console at all; a pipe may be closed at its other end. None of that may end hours of training.
+may have no console at all; a pipe may be closed at its other end. None of that may end hours of training, or a report.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import os
 import sys
 from typing import IO
 
-__all__ = ["SafeStream"]
+__all__ = ["SafeStream", "can_show", "write"]
 
 # What stands for a character where the console lacks it. Others become "?".
 _ASCII = {
-    "…": "...", "–": "-", "—": "-", "−": "-", "→": "->", "←": "<-", "×": "x", "·": "|", "•": "*", "≈": "~",
+    "…": "...", "–": "-", "—": "-", "−": "-", "→": "->", "←": "<-", "×": "x", "·": "-", "•": "*", "≈": "~",
     "≤": "<=", "≥": ">=", "±": "+-", "µ": "u", "μ": "u", "✓": "ok", "✗": "x", "█": "#", "━": "-",
-    "‘": "'", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u202f": " ",
+    "‘": "'", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\u202f": " ", "\u3000": " ",
+    "│": "|", "├": "|", "└": "`", "╰": "`", "─": "-", "：": ":", "，": ",", "（": "(", "）": ")",
 }  # fmt: skip
 
 
@@ -114,3 +115,44 @@ class SafeStream:
         if self._stream is None:
             raise OSError("the stream is gone")
         return self._stream.fileno()
+
+
+def can_show(text: str, stream: IO[str] | None = None) -> bool:
+    """Whether a console has all characters of a text.
+
+    Args:
+        text: The text.
+        stream: The console; standard output by default.
+
+    Returns:
+        False also where Python does not know the console's encoding.
+    """
+    try:
+        text.encode(SafeStream(stream).encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def write(text: str, stream: IO[str] | None = None) -> None:
+    """Prints a whole report; what the console lacks is replaced, and a console that is gone swallows it.
+
+    Args:
+        text: What to print.
+        stream: Where; standard output by default.
+    """
+    out = SafeStream(stream)
+    target = sys.stdout if stream is None else stream
+    raw = getattr(target, "buffer", None)
+    lost = out.shown(text).count("?") - text.count("?")
+    if lost <= len(text) // 20 or raw is None:
+        out.write(text)
+        out.flush()
+        return
+    # Chinese into a Western code page would be question marks alone: better whole, and in another encoding.
+    try:
+        target.flush()
+        raw.write(text.encode())
+        raw.flush()
+    except (OSError, ValueError):
+        return
