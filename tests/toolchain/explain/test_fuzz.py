@@ -1,4 +1,4 @@
-"""No input makes it fail: arbitrary bytes and text, and mutated logs (SAGE_ATTENTION_FUZZ: how many)."""
+"""No input makes it fail: arbitrary bytes and text, and changed logs (SAGE_ATTENTION_FUZZ: how many in all)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from sage_attention.toolchain.explain.result import VERDICTS
 from sage_attention.toolchain.explain.show import as_json, as_text
 from toolchain.explain.fixtures import INDEX, read
 
-COUNT = int(os.environ.get("SAGE_ATTENTION_FUZZ", "1500"))
+COUNT = int(os.environ.get("SAGE_ATTENTION_FUZZ", "500"))
+ARBITRARY = settings(max_examples=COUNT // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LOGS = [read(name) for name in INDEX]
 PIECES = [
     b"\n", b"\r", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"'", b'"', b"\\", b"/", b"(", b"[", b"\x1b[31m", b"error ",
@@ -30,13 +31,13 @@ def check(data):
     return answer
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@ARBITRARY
 @given(st.binary(max_size=2000))
 def test_bytes(data):
     check(data)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@ARBITRARY
 @given(st.text(max_size=1000))
 def test_text(text):
     check(text)
@@ -66,7 +67,7 @@ def mutated(random_):
 
 def test_mutated_logs():
     random_ = random.Random(20261202)
-    for _ in range(COUNT):
+    for _ in range(COUNT - 2 * (COUNT // 5)):
         check(mutated(random_))
 
 
@@ -76,8 +77,12 @@ def test_hostile_lines():
         "'" * 50_000,
         "LNK2001: " * 6000,
         "error C1083: '" * 4000,
+        "C1083: '" + "a.h" * 1000,
+        "LNK1104: cannot open " + "a.b" * 1000,
+        "DLL load failed while importing " + "a." * 1500 + "DLL load failed: " * 100,
+        "error" + " " * 5000 + ":",
         "a " * 100_000,
         "\\n" * 50_000,
     ):
         check(text)
-        check((text[:5000] + "\n") * 20)
+        check((text[:5000] + "\n") * 5)

@@ -191,6 +191,30 @@ def test_words_of_the_log_never_become_commands():
             assert "del *" not in step.command
 
 
+@pytest.mark.parametrize(
+    ("around", "named"),
+    [
+        ("{}", "NAME"),
+        ("Building wheel for lxml (pyproject.toml): started\n{}\n  ERROR: Failed building wheel for lxml", "lxml"),
+        (
+            "Building wheel for cffi (pyproject.toml): started\nBuilding wheel for lxml (pyproject.toml): started\n{}\n"
+            + "ERROR: Failed to build installable wheels for some pyproject.toml based projects\nFailed to build lxml",
+            "lxml",
+        ),
+        (
+            "Building wheel for cffi (pyproject.toml)\nRunning setup.py install for py_lets-be.rational\n{}",
+            "py_lets-be.rational",
+        ),
+        ("× Failed to build `lxml==5.2.1`\n{}", "lxml"),
+        ("ERROR: Failed building wheel for $(reboot)\n{}", "NAME"),
+    ],
+)
+def test_commands_name_the_package_that_was_built(around, named):
+    fault = "error: Microsoft Visual C++ 14.0 or greater is required."
+    steps = explain(around.format(fault)).findings[0].fix
+    assert f"pip install --only-binary :all: {named}" in [step.command for step in steps]
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_answer_speaks_the_language(language):
     chinese = any("\u4e00" <= character <= "\u9fff" for character in "".join(

@@ -42,12 +42,13 @@ def fill(text: str, subject: str) -> str:
     return re.sub(r" *\{subject\}", " " + subject if subject else "", text).strip() if "{" in text else text
 
 
-def fill_command(text: str, subject: str = "") -> str:
-    """A command with ``{subject}`` replaced if that is a plain name, by ``NAME`` otherwise.
+def fill_command(text: str, subject: str = "", package: str = "") -> str:
+    """A command with ``{subject}`` and ``{package}`` replaced if that is a plain name, by ``NAME`` otherwise.
 
     Args:
         text: The command.
         subject: What the log said.
+        package: What the log says is being built.
 
     Example:
         >>> fill_command("pip install {subject}", "torch")
@@ -55,10 +56,12 @@ def fill_command(text: str, subject: str = "") -> str:
         >>> fill_command("pip install {subject}", "x; rm -rf /")
         'pip install NAME'
     """
-    return text.replace("{subject}", subject if _SAFE.fullmatch(subject) else "NAME")
+    for placeholder, name in (("{subject}", subject), ("{package}", package)):
+        text = text.replace(placeholder, name if _SAFE.fullmatch(name) else "NAME")
+    return text
 
 
-def steps_for(cause: Cause, subject: str, knowledge: Knowledge, language: str) -> tuple[Step, ...]:
+def steps_for(cause: Cause, subject: str, knowledge: Knowledge, language: str, package: str = "") -> tuple[Step, ...]:
     """The steps of a cause's fix; a step for ``{packages}`` becomes one per package manager.
 
     Args:
@@ -66,12 +69,13 @@ def steps_for(cause: Cause, subject: str, knowledge: Knowledge, language: str) -
         subject: The file or library it is about.
         knowledge: Knows which package has it.
         language: ``"en"`` or ``"zh"``.
+        package: What the log says is being built, or "".
     """
     steps = []
     for fix in cause.fixes:
         note = fill(fix.note.in_(language), subject) if fix.note else ""
         if fix.command != "{packages}":
-            steps.append(Step(fix.shell, fill_command(fix.command, subject), note))
+            steps.append(Step(fix.shell, fill_command(fix.command, subject, package), note))
             continue
         for pattern, packages in knowledge.packages:
             if pattern.search(subject):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Log", "Place"]
 
 _WINDOW = 3000  # characters on either side of a literal in a long line
+_SHORT = 500  # a line that no expression takes long for
+_REPEATED = 6  # how often a line may hold the literal of a message; further on it holds nothing new
 _MOST = 3000  # places looked at per literal: what is said three thousand times was said before
 
 
@@ -111,15 +113,19 @@ class Log:
             pattern: One with literals to look for.
             quiet: Also in lines that only say what is being done.
         """
-        offsets: dict[int, int] = {}
+        offsets: dict[int, tuple[int, str]] = {}
         for literal in pattern.seek:
             for index, offset in self.positions(literal):
-                offsets.setdefault(index, offset)
+                offsets.setdefault(index, (offset, literal))
         for index in sorted(offsets):
             if not quiet and self.is_quiet(index):
                 continue
-            offset = offsets[index]
-            match = pattern.search(self.lines[index].plain, max(0, offset - _WINDOW), offset + _WINDOW)
+            text = self.lines[index].plain
+            offset, literal = offsets[index]
+            end = offset + _WINDOW
+            if len(text) > _SHORT:
+                end = min(end, _repeated(text, literal))
+            match = pattern.search(text, max(0, offset - _WINDOW), end)
             if match is not None:
                 yield Place(index, match)
 
@@ -146,6 +152,17 @@ class Log:
 @lru_cache(maxsize=4096)
 def _longest_word(literal: bytes) -> bytes:
     return max(_WORD.findall(literal), key=len, default=b"")
+
+
+def _repeated(text: str, literal: str) -> int:
+    """Where a line holds a literal once too often: expressions that start at each of hundreds take quadratic time."""
+    lowered = text.lower()
+    at = -1
+    for _ in range(_REPEATED):
+        at = lowered.find(literal, at + 1)
+        if at < 0:
+            return len(text)
+    return at
 
 
 _WORD = re.compile(rb"[0-9a-z_\x80-\xff]+")

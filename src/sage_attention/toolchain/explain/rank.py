@@ -57,6 +57,17 @@ _NO_ERROR = re.compile(
 )
 
 
+# The package whose build failed, or, in a log that ends before it is said, the last one whose build began.
+_FAILED_PACKAGE = Pattern(
+    ("failed building ", "failed to build "),
+    r"Failed (?:building (?:editable )?wheel for|to build) (?!installable )'?(?P<name>[A-Za-z0-9][\w.-]*)",
+)
+_BEGUN_PACKAGE = Pattern(
+    ("wheel for ", "setup.py install for "),
+    r"(?:Building (?:editable )?wheel for|Running setup\.py install for) '?(?P<name>[A-Za-z0-9][\w.-]*)",
+)
+
+
 @dataclass(frozen=True)
 class _Claim:
     """All that speaks for one cause."""
@@ -86,9 +97,16 @@ def judge(log: Log, hits: list[Hit], knowledge: Knowledge, language: str = "en")
     harmless = {place.index for warning in knowledge.warnings for place in log.places(warning.pattern)}
     claims = _roots(_claims([hit for hit in hits if hit.index not in harmless]))
     if claims:
-        findings = tuple(_finding(claim, log, knowledge, language) for claim in claims)
+        package = _package(log)
+        findings = tuple(_finding(claim, log, knowledge, language, package) for claim in claims)
         return Explanation("explained", findings, count)
     return _without_signature(log, knowledge, language, count)
+
+
+def _package(log: Log) -> str:
+    failed = log.first(_FAILED_PACKAGE)
+    places = [failed] if failed else list(log.places(_BEGUN_PACKAGE, quiet=True))
+    return places[-1].match["name"] if places else ""
 
 
 def _claims(hits: list[Hit]) -> list[_Claim]:
@@ -128,7 +146,7 @@ def _roots(claims: list[_Claim]) -> list[_Claim]:
     return sorted(roots, key=lambda claim: (claim.weight < _STRONG, claim.first))
 
 
-def _finding(claim: _Claim, log: Log, knowledge: Knowledge, language: str) -> Finding:
+def _finding(claim: _Claim, log: Log, knowledge: Knowledge, language: str, package: str) -> Finding:
     best = claim.hits[0]
     cause = claim.cause
     candidates = []
@@ -146,7 +164,7 @@ def _finding(claim: _Claim, log: Log, knowledge: Knowledge, language: str) -> Fi
         why=fill(cause.why.in_(language), best.subject),
         confidence=round(min(0.99, best.signature.weight + 0.02 * (agreeing - 1)), 2),
         evidence=_evidence(claim, log),
-        fix=steps_for(cause, best.subject, knowledge, language),
+        fix=steps_for(cause, best.subject, knowledge, language, package),
         facts_needed=tuple(facts),
         candidates=tuple(candidates),
         sources=cause.sources,
