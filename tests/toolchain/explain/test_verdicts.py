@@ -197,7 +197,8 @@ def test_words_of_the_log_never_become_commands():
         ("{}", "NAME"),
         ("Building wheel for lxml (pyproject.toml): started\n{}\n  ERROR: Failed building wheel for lxml", "lxml"),
         ("Building wheel for cffi: started\nBuilding wheel for lxml: started\n{}\nFailed to build lxml", "lxml"),
-        ("{}\nERROR: Failed to build installable wheels for some pyproject.toml based projects (lxml)", "NAME"),
+        ("{}\nERROR: Failed to build installable wheels for some pyproject.toml based projects (lxml)", "lxml"),
+        ("{}\nERROR: Failed to build installable wheels for some pyproject.toml based projects", "NAME"),
         (
             "Building wheel for cffi (pyproject.toml)\nRunning setup.py install for py_lets-be.rational\n{}",
             "py_lets-be.rational",

@@ -60,7 +60,8 @@ _NO_ERROR = re.compile(
 # The package whose build failed, or, in a log that ends before it is said, the last one whose build began.
 _FAILED_PACKAGE = Pattern(
     ("failed building ", "failed to build "),
-    r"Failed (?:building (?:editable )?wheel for|to build) (?!installable )'?(?P<name>[A-Za-z0-9][\w.-]*)",
+    r"Failed (?:building (?:editable )?wheel for |to build (?:installable wheels .*\(|(?!installable )))"
+    r"'?(?P<name>[A-Za-z0-9][\w.-]*)",
 )
 _BEGUN_PACKAGE = Pattern(
     ("wheel for ", "setup.py install for "),
