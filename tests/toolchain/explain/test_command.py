@@ -77,6 +77,19 @@ def test_standard_input(monkeypatch, capsys):
     assert "python_debug_lib_autolink" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [(3, "line 4: LINK"), (12, "line 13: LINK"), (40, "last 0 MiB, line ")],
+    ids=["short", "two", "long"],
+)
+def test_of_a_very_long_log_both_ends_are_read(tmp_path, monkeypatch, capsys, lines, said):
+    monkeypatch.setattr("sage_attention.toolchain.explain.command._HALF", 200)
+    path = tmp_path / "build.log"
+    path.write_text("0123456789abcdefghi\n" * lines + LOG.partition("\n")[2], encoding="utf-8")
+    assert main(["explain", str(path), "--lang", "en"]) == 0
+    assert said in capsys.readouterr().out
+
+
 def test_several_files_say_which(tmp_path, capsys):
     for name, text in (("one.log", "fine\n"), ("two.log", LOG)):
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from sage_attention._console import write
 from sage_attention.errors import DataError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_MOST_BYTES = 256 << 20
+_HALF = 16 << 20  # bytes of either end of a log: a build says why it failed near one of them
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         DataError: A file cannot be read.
     """
     language = choose_language(arguments.lang)
-    explanation = explain([_read(name) for name in arguments.logs or ["-"]], language)
+    explanation = explain([part for name in arguments.logs or ["-"] for part in _read(name)], language)
     if arguments.doctor:
         from .machine import weigh
 
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if explanation.verdict in ("explained", "no_failure") else 1
 
 
-def _read(name: str) -> tuple[str, bytes]:
+def _read(name: str) -> list[tuple[str, bytes]]:
     if name == "-":
         stream = getattr(sys.stdin, "buffer", None)
         if stream is None:
@@ -51,10 +51,21 @@ def _read(name: str) -> tuple[str, bytes]:
         if sys.stdin.isatty():
             end = "Ctrl-Z, Enter" if sys.platform == "win32" else "Ctrl-D"
             print(f"sage-attention explain: paste the log, then {end}", file=sys.stderr)
-        return "-", stream.read(_MOST_BYTES)
+        return _ends(name, stream)
     try:
         with Path(name).open("rb") as file:
-            return name, file.read(_MOST_BYTES)
+            return _ends(name, file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(name, "a readable log file", reason, hint="or pipe the log into this command") from error
+
+
+def _ends(name: str, stream: IO[bytes]) -> list[tuple[str, bytes]]:
+    """A log, or the two ends of one that is very long; the lines of the latter are counted from its own beginning."""
+    head = stream.read(_HALF)
+    last = stream.read(_HALF)
+    whole = True
+    while piece := stream.read(_HALF):
+        whole = False
+        last = (last + piece)[-_HALF:]
+    return [(name, head + last)] if whole else [(name, head), (f"{name}, last {_HALF >> 20} MiB", last)]

@@ -61,7 +61,6 @@ class Finding:
         fix: What to do, in order.
         facts_needed: What to look up or send if it is not that.
         candidates: With the finding's own cause first; empty where the log decides.
-        consequences: Lines of other messages that go away with it.
         sources: Where the knowledge is from.
     """
 
@@ -73,7 +72,6 @@ class Finding:
     fix: tuple[Step, ...]
     facts_needed: tuple[str, ...]
     candidates: tuple[Candidate, ...] = ()
-    consequences: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
 
 

@@ -41,6 +41,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "why": finding.why,
         "fix": [{"shell": step.shell, "command": step.command, "note": step.note} for step in finding.fix],
         "facts_needed": list(finding.facts_needed),
+        "sources": list(finding.sources),
     }
     if finding.candidates:
         entry["candidates"] = [
