@@ -57,6 +57,8 @@ def test_wrappers_alone_are_insufficient(log):
         "src\\a.cpp(12): error C2100: illegal indirection\nerror: command 'cl.exe' failed with exit code 2",
         "a.c:3:5: error: expected ';' before 'return'\nninja: build stopped: subcommand failed.",
         "FrobnicationError: the frob is out of gloop",
+        "nvcc fatal   : The frob is out of gloop",
+        "ptxas fatal   : Unresolved extern function 'frob'",
         "CMake Error at CMakeLists.txt:7 (frobnicate):\n  no frob\n-- Configuring incomplete, errors occurred!",
     ],
 )
