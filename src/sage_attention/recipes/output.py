@@ -123,6 +123,18 @@ def _remove_stale_temporaries(folder: Path) -> None:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
+def _expanded(path: Path) -> Path:
+    """The path with the home folder in place of a leading ``~`` or ``~user``.
+
+    Raises:
+        RuntimeError: It is not known. On Windows Python guesses that of others: beside the user's own.
+    """
+    expanded = path.expanduser()
+    if expanded != path and not Path(path.parts[0]).expanduser().is_dir():
+        raise RuntimeError(path.parts[0])
+    return expanded
+
+
 def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
     """Make sure that a folder exists and can be written, before hours of work depend on it.
 
@@ -147,7 +159,7 @@ def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
     check_name(path)
     expected = "a folder that can be written"
     try:
-        folder = system_path(Path(path).expanduser())
+        folder = system_path(_expanded(Path(path)))
     except RuntimeError as error:
         raise DataError(
             os.fspath(path), expected, "a home folder that is not known", hint="write the path out"
