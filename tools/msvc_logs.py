@@ -3,8 +3,9 @@ r"""Makes the logs in ``tests/fixtures/build_logs/msvc`` again: what Microsoft's
     WINDOWS_LAB=FOLDER python tools/msvc_logs.py [NAME ...]
 
 ``WINDOWS_LAB`` has Microsoft's compiler and a Windows Python on Wine (``env.sh``, ``msvc``, ``py311``). ``index.json``
-beside the logs holds for each the sources, the commands (those under ``before`` are what went well, and not in the log),
-the cause to be found and what the line that proves it says. A new case is an entry there, and its name on this command.
+beside the logs holds for each the sources, the commands (those under ``before`` went well and are not in the log), the
+cause to be found and what the line that proves it says; ``undecided`` where the log alone cannot tell between causes.
+A new case is an entry there, and its name on this command.
 
 Contract: a log is what the programs printed, byte for byte. While they run, the lab's folders stand in the Wine prefix
 (that of the lab, or ``WINEPREFIX``) where a Windows has them, and ``C:\work\fast`` holds the sources.
@@ -103,14 +104,11 @@ def main() -> int:
     cases = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))
     environment = variables(lab)
     # The first program starts Wine's services, which would hold its pipes; they stay for a while after the last one.
-    quiet = {
-        "env": environment,
-        "stdin": subprocess.DEVNULL,
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-    }
-    subprocess.run([environment["WINESERVER"], "-p60"], check=False, **quiet)
-    subprocess.run([environment["WINE"], "cmd", "/c", "exit"], check=True, timeout=SECONDS, **quiet)
+    for command in ([environment["WINESERVER"], "-p60"], [environment["WINE"], "cmd", "/c", "exit"]):
+        subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
     with places(lab, Path(environment["WINEPREFIX"]) / "drive_c") as work:
         for name in sys.argv[1:] or cases:
             log = make(cases[name], work, environment)

@@ -1,4 +1,7 @@
-"""The logs under tests/fixtures/build_logs and what is to be found in each (index.json)."""
+"""The logs under tests/fixtures/build_logs and what is to be found in each (index.json).
+
+Those in ``msvc`` are what Microsoft's tools printed; their index also says how each was made (``tools/msvc_logs.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "build_logs"
 INDEX = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))
+MSVC = json.loads((FOLDER / "msvc" / "index.json").read_text(encoding="utf-8"))
 
 
 def read(name):

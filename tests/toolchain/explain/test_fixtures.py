@@ -19,7 +19,7 @@ def test_fixture(name):
 
 def test_every_log_is_listed():
     there = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.log")}
-    assert there == set(INDEX)
+    assert {name for name in there if not name.startswith("msvc/")} == set(INDEX)
 
 
 @pytest.mark.parametrize("name", sorted(name for name in INDEX if INDEX[name]["verdict"] == "explained"))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sage_attention.toolchain.explain import explain
 from sage_attention.toolchain.explain.result import VERDICTS
 from sage_attention.toolchain.explain.show import as_json, as_text
-from toolchain.explain.fixtures import INDEX, read
+from toolchain.explain.fixtures import INDEX, MSVC, read
 
 COUNT = int(os.environ.get("SAGE_ATTENTION_FUZZ", "500"))
 ARBITRARY = settings(max_examples=COUNT // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-LOGS = [read(name) for name in INDEX]
+LOGS = [*(read(name) for name in INDEX), *(read(f"msvc/{name}") for name in MSVC)]
 PIECES = [
     b"\n", b"\r", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"'", b'"', b"\\", b"/", b"(", b"[", b"\x1b[31m", b"error ",
     b"fatal error C1083: ", b"LNK2001: ", b"\xd5\xd2\xb2\xbb\xb5\xbd", b"{subject}", b"%s", b" " * 300, b"a" * 5000,

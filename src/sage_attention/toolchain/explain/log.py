@@ -93,11 +93,16 @@ class Log:
         known = self._quiet.get(index)
         if known is None:
             plain = self.lines[index].plain
-            known = bool(_ACTIVITY.match(plain)) or _is_a_probe(plain) or self._is_in_a_warning(index)
+            known = bool(_ACTIVITY.match(plain)) or self._is_in_a_warning(index)
+            known = known or (_is_a_probe(plain) and not self._is_of_a_fatal_probe(index))
             if known and plain.startswith("-- Could NOT find"):  # said of what is optional, unless CMake ends over it
                 known = not any(line.plain.startswith("CMake Error") for line in self.lines[index + 1 : index + 4])
             self._quiet[index] = known
         return known
+
+    def _is_of_a_fatal_probe(self, index: int) -> bool:
+        """Whether a line is printed under CMake's refusal of a compiler, whose reason it may be."""
+        return any(0 <= index - refusal <= _PRINTED for refusal, _ in self.positions(_REFUSAL))
 
     def _is_in_a_warning(self, index: int) -> bool:
         """Whether an indented line belongs to a warning of CMake, whose text may read like an error."""
@@ -182,6 +187,10 @@ _PROBES = (
     "_configtest", "conftest.c", "cmakefiles/cmaketmp", "cmakescratch", "checksymbolexists", "checkfunctionexists",
     "checkincludefile", "meson-private/tmp", "testfile.c", "sanitycheckc", "cmakecxxcompilerabi",
 )  # fmt: skip
+
+
+_REFUSAL = "is not able to compile a simple test"
+_PRINTED = 60  # lines that CMake prints of a test program's build
 
 
 def _is_a_probe(plain: str) -> bool:
