@@ -13,7 +13,7 @@ from sage_attention.toolchain.explain.result import VERDICTS
 from sage_attention.toolchain.explain.show import as_json, as_text
 from toolchain.explain.fixtures import INDEX, MSVC, read
 
-COUNT = int(os.environ.get("SAGE_ATTENTION_FUZZ", "500"))
+COUNT = int(os.environ.get("SAGE_ATTENTION_FUZZ", "2500"))
 ARBITRARY = settings(max_examples=COUNT // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LOGS = [*(read(name) for name in INDEX), *(read(f"msvc/{name}") for name in MSVC)]
 PIECES = [
@@ -85,4 +85,4 @@ def test_hostile_lines():
         "\\n" * 50_000,
     ):
         check(text)
-        check((text[:5000] + "\n") * 5)
+        check((text[:5000] + "\n") * 20)
