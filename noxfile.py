@@ -85,7 +85,7 @@ def core(session: nox.Session, sanitizers: str) -> None:
         f"-DSAGE_ATTENTION_SANITIZE={sanitizers}",
         # Sanitizers slow the compiler down most where it optimises most; that for threads is slow without.
         f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if sanitizers else 'Release'}",
-        f"-DCMAKE_CXX_FLAGS_RELWITHDEBINFO={'-O1' if sanitizers == 'thread' else '-O0'} -g1",
+        f"-DCMAKE_CXX_FLAGS_RELWITHDEBINFO={'-O1' if sanitizers == 'thread' else '-O0'}",
     )  # fmt: skip
     session.run("cmake", "--build", folder)
     test = ["ctest", "--test-dir", folder, "--output-on-failure"]

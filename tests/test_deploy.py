@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import urllib.error
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.windows import ON_WINE, send_break
 
 from sage_attention import _native
 from sage_attention.inference import ModelConfig
@@ -140,15 +140,6 @@ def ask(url, content=None):
         return error.code, json.load(error)
 
 
-def ask_to_end(service):
-    """Whether a service could be told to end."""
-    try:
-        service.send_signal(signal.CTRL_BREAK_EVENT if os.name == "nt" else signal.SIGTERM)
-    except (OSError, SystemError):  # as CPython says it where nothing passes the event on: under Wine without a console
-        return False
-    return True
-
-
 def test_service(case, expected):
     script = ROOT / "deploy/windows-server-2019/serve.py"
     files = ["--model", case / "model", "--edges", case / "edges.csv", "--features", case / "features.json"]
@@ -158,7 +149,7 @@ def test_service(case, expected):
     with subprocess.Popen(
         [str(word) for word in command], stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment, **flags
     ) as service:
-        asked = False
+        told = False
         try:
             url = service.stdout.readline().rpartition(" ")[2].strip()
             status, health = ask(url + "/health")
@@ -174,11 +165,18 @@ def test_service(case, expected):
                 assert ask(url + "/predict", wrong)[0] == 400
             assert ask(url + "/nothing", {})[0] == 404
             assert ask(url + "/reload", {}) == (200, {"nodes": NODES})
-            asked = ask_to_end(service)
+            if os.name == "nt":
+                told = send_break(service)
+            else:
+                service.terminate()
+                told = True
         finally:
-            if not asked:
+            if not told:
                 service.kill()
-        assert service.wait(60) == 0 or not asked
+        if told:
+            assert service.wait(60) == 0
+        else:
+            assert ON_WINE
 
 
 def test_service_says_what_is_wrong(case):

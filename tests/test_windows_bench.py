@@ -15,12 +15,12 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="the bench is for Lin
 
 @pytest.fixture(autouse=True)
 def _tool(monkeypatch):
+    folder = ROOT / "tools/windows_bench"
     before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", [str(ROOT / "tools/windows_bench"), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     yield
-    for name in set(sys.modules) - before:
-        if name in ("bench", "cpython", "msvc", "packages", "suite", "wine", "zig"):
-            del sys.modules[name]
+    for name in (set(sys.modules) - before) & {path.stem for path in folder.glob("*.py")}:
+        del sys.modules[name]
 
 
 def test_requirements_of_the_tests(tmp_path):

@@ -21,30 +21,29 @@
 #include <unistd.h>
 #endif
 
+// SAGE_LAMBDA, between parameters and body of a lambda, is SAGE_INLINE for it.
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
-#define SAGE_INLINE __forceinline
 #define SAGE_NOINLINE __declspec(noinline)
-// Multiplications and additions are joined where the code says so, nowhere else; before Visual Studio 2022 that had to
-// be asked for.
-#pragma fp_contract(off)
-#elif defined(SAGE_SANITIZED)
-// Each kernel in one piece, with a check at each access, would take the compiler ten minutes.
-#define SAGE_INLINE inline
-#define SAGE_NOINLINE __attribute__((noinline))
-#else
-#define SAGE_INLINE inline __attribute__((always_inline))
-#define SAGE_NOINLINE __attribute__((noinline))
-#endif
-// Between parameters and body of a lambda: SAGE_INLINE for it.
-#if defined(SAGE_SANITIZED)
-#define SAGE_LAMBDA
-#elif !defined(_MSC_VER) || defined(__clang__)
-#define SAGE_LAMBDA __attribute__((always_inline))
-#elif _MSC_VER >= 1930
+#define SAGE_INLINE __forceinline
+#if _MSC_VER >= 1930
 #define SAGE_LAMBDA [[msvc::forceinline]]
 #else
 #define SAGE_LAMBDA
+#endif
+// Multiplications and additions are joined where the code says so, nowhere else; before Visual Studio 2022 that had to
+// be asked for.
+#pragma fp_contract(off)
+#else
+#define SAGE_NOINLINE __attribute__((noinline))
+#if defined(SAGE_SANITIZED)
+// Each kernel in one piece, with a check at each access, would take the compiler ten minutes.
+#define SAGE_INLINE inline
+#define SAGE_LAMBDA
+#else
+#define SAGE_INLINE inline __attribute__((always_inline))
+#define SAGE_LAMBDA __attribute__((always_inline))
+#endif
 #endif
 
 namespace sage {

@@ -144,9 +144,9 @@ def write(text: str, stream: IO[str] | None = None) -> None:
     out = SafeStream(stream)
     target = sys.stdout if stream is None else stream
     raw = getattr(target, "buffer", None)
-    lost = out.shown(text).count("?") - text.count("?")
-    if lost <= len(text) // 20 or raw is None:
-        out.write(text)
+    plain = out.shown(text)
+    if raw is None or plain.count("?") - text.count("?") <= len(text) // 20:
+        out.write(plain)
         out.flush()
         return
     # Chinese into a Western code page would be question marks alone: better whole, and in another encoding.

@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("pyarrow", reason="tables are read with PyArrow")
 
+from tests.windows import send_break
+
 from sage_attention.cli import main
 from sage_attention.recipes import dataset, interrupts, node, output
 from sage_attention.recipes.interrupts import as_interrupts, undisturbed
@@ -245,9 +247,7 @@ def test_ctrl_break_from_outside(words, tmp_path):
     for line in process.stdout:
         if line.startswith("epoch 4"):
             break
-    try:
-        process.send_signal(signal.CTRL_BREAK_EVENT)
-    except (OSError, SystemError):  # as CPython says it where nothing passes the event on: under Wine without a console
+    if not send_break(process):
         process.kill()
         process.communicate()
         pytest.skip("no console here passes Ctrl-Break on")

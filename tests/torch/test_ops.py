@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the operators for PyTorch need torch")
 
+from tests.windows import ON_WINE  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
 from sage_attention import Graph, sample_one_hop  # noqa: E402
@@ -17,7 +16,6 @@ from sage_attention.errors import ArgumentError, NativeError  # noqa: E402
 from sage_attention.torch import fallback, library, ops  # noqa: E402
 
 SOURCES, TARGETS, EDGES, HEADS, CHANNELS, EDGE_CHANNELS = 9, 7, 40, 3, 5, 4
-ON_WINE = sys.platform == "win32" and hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
 FUNCTIONS = {"gat": ops.gat_attention, "gatv2": ops.gatv2_attention, "dot": ops.dot_attention}
 
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite import Build
@@ -24,10 +24,14 @@ class Compiler:
     Args:
         python: The command of a Windows Python whose pip finds it.
         cl: The command of ``cl`` in a developer's environment.
+        options: pip's that it needs.
+        variables: Of the environment, that CMake needs.
     """
 
     python: tuple[str, ...]
     cl: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
 
     def build(self, root: Path, folder: Path) -> Build:
         """Builds the library as ``pip wheel .`` does, and the program as its page says.
@@ -42,19 +46,15 @@ class Compiler:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         options = ["--no-deps", "-Ccmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON", "--wheel-dir", _path(folder)]
-        command = [*self.python, "-m", "pip", "wheel", *options, _path(root)]
-        if sys.platform != "win32":
-            command.insert(-1, "--no-build-isolation")  # pip itself is slow on Wine
-        # On Wine there is no Visual Studio to generate for; Microsoft's make and its PDB server fail.
-        variables = {} if sys.platform == "win32" else {"CMAKE_GENERATOR": "Ninja", "_CL_": "/Z7"}
-        _run(command, folder, folder / "library.log", variables)
+        command = [*self.python, "-m", "pip", "wheel", *self.options, *options, _path(root)]
+        _run(command, folder, folder / "library.log", self.variables)
         (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             library = Path(archive.extract("sage_attention/sage_attention.dll", folder))
         switches = ("/nologo", "/std:c11", "/W4", "/WX", "/utf-8", "/O2", "/MT", "/I", _path(root / "core/include"))
         sources = map(_path, sorted((root / "deploy/c").glob("*.c")))
         program = folder / "apply_model.exe"
-        _run([*self.cl, *switches, *sources, f"/Fe:{program.name}", "shell32.lib"], folder, folder / "program.log")
+        _run([*self.cl, *switches, *sources, f"/Fe:{program.name}", "shell32.lib"], folder, folder / "program.log", {})
         return Build(library, program)
 
 
@@ -69,7 +69,9 @@ def find() -> Compiler | None:
         python, cl = (Path(lab, "bin", name) for name in ("wpy", "cl"))
         if not (python.exists() and cl.exists()):
             raise BenchError(f"WINDOWS_LAB: expected a folder with bin/wpy and bin/cl, got {lab}")
-        return Compiler((str(python),), (str(cl),))
+        # On Wine pip is slow, there is no Visual Studio to generate for, and Microsoft's make and PDB server fail.
+        ninja = {"CMAKE_GENERATOR": "Ninja", "_CL_": "/Z7"}
+        return Compiler((str(python),), (str(cl),), ("--no-build-isolation",), ninja)
     if sys.platform != "win32":
         return None
     finder = Path(os.environ.get("PROGRAMFILES(X86)", r"C:\Program Files (x86)"), INSTALLER)
@@ -89,8 +91,8 @@ def _path(path: Path) -> str:
     return str(path) if sys.platform == "win32" else f"Z:{path}"
 
 
-def _run(command: list[str], folder: Path, log: Path, variables: dict[str, str] | None = None) -> None:
-    environment = os.environ | (variables or {})
+def _run(command: list[str], folder: Path, log: Path, variables: dict[str, str]) -> None:
+    environment = os.environ | variables
     with log.open("wb") as output:
         status = subprocess.run(
             command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT

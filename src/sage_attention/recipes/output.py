@@ -129,10 +129,12 @@ def _expanded(path: Path) -> Path:
     Raises:
         RuntimeError: It is not known. On Windows Python guesses that of others: beside the user's own.
     """
-    expanded = path.expanduser()
-    if expanded != path and not Path(path.parts[0]).expanduser().is_dir():
+    if not path.parts or not path.parts[0].startswith("~"):
+        return path
+    home = Path(path.parts[0]).expanduser()
+    if not home.is_dir():
         raise RuntimeError(path.parts[0])
-    return expanded
+    return home.joinpath(*path.parts[1:])
 
 
 def prepare_output_folder(path: PathLike, resume: bool = False) -> Path:
