@@ -21,7 +21,7 @@ nox.options.error_on_external_run = True
 TORCH = "torch==2.13.0"
 # What goes into wheels that are published: pinned, so that anybody can build the same bytes.
 CROSS = ("build", "cmake", "ninja", "scikit-build-core==1.1.2", "wheel", "ziglang==0.17.1")
-GATE = ("capstone>=5", "pyelftools>=0.30")
+GATE = ("capstone>=5", "packaging>=21.3", "pefile>=2023.2.7", "pyelftools>=0.30")
 AARCH64 = "manylinux_2_17_aarch64"
 # What NumPy is enough for. A folder of tests is named like torch, which one of the tests takes for torch itself.
 AARCH64_TESTS = (
@@ -54,6 +54,14 @@ def install(session: nox.Session, *packages: str) -> None:
     """Installs into the session's environment, unless the session has none of its own."""
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install(*packages)
+
+
+def judge_wheels(session: nox.Session) -> None:
+    """A look inside each wheel in dist/: by the gate's own rules, and by what users inspect theirs with."""
+    built = sorted(map(str, Path("dist").glob("*.whl")))
+    session.run("python", "tools/wheel_gate", *built)
+    exports = ("--expect-exports", "core/include/sage_attention.h")
+    session.run("python", "-m", "sage_attention", "inspect", "--strict", *exports, *built, env={"PYTHONPATH": "src"})
 
 
 @nox.session
@@ -102,7 +110,7 @@ def wheel(session: nox.Session) -> None:
     session.install("build", *GATE)
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build")
-    session.run("python", "tools/wheel_gate", *map(str, Path("dist").glob("*.whl")))
+    judge_wheels(session)
 
 
 @nox.session
@@ -111,7 +119,7 @@ def wheels(session: nox.Session) -> None:
     session.install(*CROSS, *GATE)
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "tools/cross_wheels.py", *session.posargs)
-    session.run("python", "tools/wheel_gate", *sorted(map(str, Path("dist").glob("*.whl"))))
+    judge_wheels(session)
 
 
 @nox.session

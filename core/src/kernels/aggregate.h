@@ -16,6 +16,7 @@ template <class V, int N, class Access>
 SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t offset, const Access& access) {
     using T = typename V::T;
     constexpr int64_t kLine = kCacheLine / sizeof(T);
+    constexpr int kLines = static_cast<int>((N * V::kWidth + kLine - 1) / kLine);
     const T* table = static_cast<const T*>(t.values) + offset;
     const T* factors = static_cast<const T*>(t.edge_values);
     V total[N];
@@ -28,7 +29,7 @@ SAGE_INLINE void aggregate_channels(const AggregateTask& t, int64_t r, int64_t o
         for (int64_t e = first; e < min(first + kAggregateBlock, last); ++e) {
             const int64_t ahead = min(e + kAhead, t.num_edges - 1);
             const T* next = table + index_at(t.indices, t.wide_indices, ahead) * t.channels;
-            for (int64_t c = 0; c < N * V::kWidth; c += kLine) prefetch(next + c);
+            unrolled<kLines>([&](int line) SAGE_LAMBDA { prefetch(next + line * kLine); });
             const T* row = table + index_at(t.indices, t.wide_indices, e) * t.channels;
             const V factor = V::set(factors ? factors[e] : T(1));
             for (int v = 0; v < N; ++v) sum[v] = V::fma(factor, access.load(row + v * V::kWidth), sum[v]);
