@@ -163,3 +163,54 @@ def test_installed_packages(tmp_path, capsys):
     (tmp_path / "pure").mkdir()
     assert main(["inspect", "pure", "--site", str(tmp_path)]) == 2
     assert "pure Python" in capsys.readouterr().err
+
+
+def test_one_finding_for_each_cause(tmp_path, capsys):
+    debug = {"VCRUNTIME140D.dll": ["memset"], "ucrtbased.dll": ["malloc"]}
+    files = {
+        "a/a_d.cp311-win_amd64.pyd": binaries.pe(
+            {**debug, "MSVCP140D.dll": ["f"], "b.dll": ["g"], "python311_d.dll": ["h"]}, ["PyInit_a"]
+        ),
+        "a/b.dll": binaries.pe(debug, ["g"]),
+    }
+    path = binaries.wheel(tmp_path, "a-1.0-cp311-cp311-win_amd64.whl", files)
+    main(["inspect", str(path), "--format", "json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [(item["code"], item["libraries"]) for item in found] == [
+        ("debug_python", ["python311_d.dll"]),
+        ("debug_runtime", ["MSVCP140D.dll", "VCRUNTIME140D.dll", "ucrtbased.dll"]),
+    ]
+    main(["inspect", str(path), "--lang", "en"])
+    assert capsys.readouterr().out.count("built for debugging") == 1
+
+
+def test_libraries_of_cuda_come_with_torch(inspect):
+    file = {"a/a.pyd": binaries.pe({**PYTHON, "cudart64_12.dll": ["f"]}, ["PyInit_a"])}
+    assert set(inspect("cp311-cp311-win_amd64", file)) == {"missing_library"}
+    found = inspect("cp311-cp311-win_amd64", file, requires=["torch"])
+    assert set(found) == {"after_torch", "gpu_library"}
+    extra = inspect("cp311-cp311-win_amd64", file, requires=["torch; extra=='gpu'"])
+    assert set(extra) == {"missing_library"}
+
+
+def test_folders_that_python_adds_when_it_starts(inspect):
+    """As pywin32 does: a .pth file imports a module, and that adds the folder of another package."""
+    program = "import os\nimport a_system\nfor path in a_system.__path__:\n    os.add_dll_directory(path)\n"
+    files = {
+        "a.pth": "# comment\na\na\\lib\nimport a_bootstrap\n",
+        "a/lib/a_bootstrap.py": program,
+        "a_system/b.dll": binaries.pe({}, ["f"]),
+        "a/a.pyd": binaries.pe({**PYTHON, "b.dll": ["f"]}, ["PyInit_a"]),
+    }
+    assert inspect("cp311-cp311-win_amd64", files) == {}
+    del files["a.pth"]
+    assert set(inspect("cp311-cp311-win_amd64", files)) == {"elsewhere"}
+
+
+def test_a_module_in_a_folder_that_is_not_searched(inspect):
+    files = {
+        "a/x/b.pyd": binaries.pe(PYTHON, ["PyInit_b", "f"]),
+        "a/y/a.pyd": binaries.pe({**PYTHON, "b.pyd": ["f"]}, ["PyInit_a"]),
+    }
+    (title,) = inspect("cp311-cp311-win_amd64", files)["elsewhere"]
+    assert "a/x/b.pyd" in title

@@ -26,7 +26,7 @@ _SUSPICIOUS = 64 << 20  # from this size on
 _RATIO = 250  # a member that shrinks so much holds nothing but padding
 _CHUNK = 1 << 20
 _BINARY = (".dll", ".dylib", ".exe", ".pyd", ".so")
-_TEXT = (".py", "/METADATA", "/WHEEL", "/RECORD")
+_TEXT = (".py", ".pth", "/METADATA", "/WHEEL", "/RECORD")
 _MAGIC = (b"MZ", b"\x7fELF", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
 
 

@@ -7,6 +7,7 @@ The files are parsed, never run. What an expression stands for is worked out whe
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["AddedFolder", "added_folders"]
+__all__ = ["AddedFolder", "added_folders", "imported_at_start"]
 
 _CALLS = ("add_dll_directory", "CDLL", "WinDLL", "LoadLibrary", "LoadLibraryExW")
 _LARGEST = 2 << 20
@@ -42,7 +43,7 @@ def added_folders(files: Iterable[Path], root: Path) -> list[AddedFolder]:
     found: dict[Path, AddedFolder] = {}
     inside = root.resolve()
     for file in files:
-        for added in _of_file(file):
+        for added in _of_file(file, inside):
             if inside not in (added.folder, *added.folder.parents):
                 continue
             known = found.get(added.folder)
@@ -51,7 +52,24 @@ def added_folders(files: Iterable[Path], root: Path) -> list[AddedFolder]:
     return list(found.values())
 
 
-def _of_file(file: Path) -> Iterator[AddedFolder]:
+def imported_at_start(site: Path) -> list[Path]:
+    """The Python files that the ``.pth`` files of a site-packages folder import whenever Python starts."""
+    folders, modules = [site], []
+    for file in sorted(site.glob("*.pth")):
+        try:
+            if file.stat().st_size > _LARGEST:
+                continue
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        modules += [match[1] for line in lines if (match := re.match(r"import[ \t]+(\w+)", line))]
+        paths = (line.strip().replace("\\", "/") for line in lines if not re.match(r"import[ \t]|\s*#", line))
+        folders += [site / path for path in paths if path and "\0" not in path]
+    found = [folder / f"{module}.py" for module in modules for folder in folders]
+    return [path for path in dict.fromkeys(found) if path.is_file()]
+
+
+def _of_file(file: Path, root: Path) -> Iterator[AddedFolder]:
     try:
         if file.stat().st_size > _LARGEST:
             return
@@ -65,11 +83,17 @@ def _of_file(file: Path) -> Iterator[AddedFolder]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     values: dict[str, object] = {"__file__": file}
+    for alias in (alias for node in nodes if isinstance(node, ast.Import) for alias in node.names):
+        package = root.joinpath(*alias.name.split("."))
+        if package.is_dir():
+            values.setdefault(alias.asname or alias.name, package)
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             value = _value(node.value, values, 0)
             if value is not None:
                 values.setdefault(node.targets[0].id, value)
+        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name) and _is_path_of_package(node.iter):
+            values.setdefault(node.target.id, _value(node.iter, values, 0))
     calls = [node for node in nodes if isinstance(node, ast.Call) and _name(node.func) in _CALLS]
     for call in calls:
         value = _value(call.args[0], values, 0) if call.args else None
@@ -80,6 +104,10 @@ def _of_file(file: Path) -> Iterator[AddedFolder]:
                 yield AddedFolder(folder.resolve(), file, call.lineno, certain=True)
     if calls:
         yield from _named(file, calls[0].lineno, nodes)
+
+
+def _is_path_of_package(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "__path__"
 
 
 def _named(file: Path, line: int, nodes: list[ast.AST]) -> Iterator[AddedFolder]:
@@ -121,7 +149,9 @@ def _value(node: ast.expr, values: dict[str, object], depth: int) -> Path | None
         if node.attr in ("pardir", "curdir"):
             return Path(".." if node.attr == "pardir" else ".")
         inner = _value(node.value, values, depth + 1)
-        return inner.parent if inner is not None and node.attr == "parent" else None
+        if inner is None or node.attr == "__path__":
+            return inner
+        return inner / "__init__.py" if node.attr == "__file__" else inner.parent if node.attr == "parent" else None
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "parents":
         inner = _value(node.value.value, values, depth + 1)
         index = node.slice

@@ -37,7 +37,10 @@ def document(found: Survey, findings: list[Finding], language: str) -> dict[str,
 
 def _finding(item: Finding, language: str) -> dict[str, Any]:
     title, fix = item.words(language)
-    return {"code": item.code, "severity": item.severity, "file": item.file, "title": title, "fix": fix}
+    return {
+        "code": item.code, "severity": item.severity, "file": item.file, "libraries": list(item.libraries),
+        "title": title, "fix": fix,
+    }  # fmt: skip
 
 
 def _file(file: Surveyed, language: str) -> dict[str, Any]:

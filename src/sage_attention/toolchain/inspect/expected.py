@@ -54,13 +54,13 @@ def declared(text: str) -> list[str]:
         >>> declared("MY_API int f(int x); static int g(void); typedef int (*h)(int);")
         ['f']
     """
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    text = re.sub(r"/\*(?:.*?\*/|.*)|//[^\n]*", " ", text, flags=re.DOTALL)  # one without an end reaches to the end
     text = re.sub(r"^[ \t]*#(?:\\\r?\n|[^\n])*", " ", text, flags=re.MULTILINE)
     text = re.sub(r'extern\s*"C"\s*\{', " ", text)
     found = []
-    for statement in re.split(r"[;{}]", text):
-        match = re.fullmatch(r"(?s)\s*([\w\s*&:<>,()\"]*?[\s*&])(\w+)\s*\(([^()]*)\)\s*(?:noexcept)?\s*", statement)
-        if match and not re.match(r"\s*(typedef|static|inline|return|template)\b", statement):
+    for statement in map(str.strip, re.split(r"[;{}]", text)):
+        match = re.fullmatch(r"([\w\s*&:<>,()\"]*?[\s*&])(\w+)\s*\(([^()]*)\)(?:\s*noexcept)?", statement)
+        if match and not re.match(r"(typedef|static|inline|return|template)\b", statement):
             found.append((match[2], bool(_MARK.search(match[1]))))
     marked = [name for name, is_marked in found if is_marked]
     return marked or [name for name, _ in found]

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from . import crt
-from .findings import Finding, few
+from .findings import Finding, few, joined
 from .judge_wheel import wheel_findings
 from .lists import data, dll_kind
 from .model import version_text
@@ -46,8 +46,7 @@ def judge(found: Survey, expected_exports: tuple[str, ...] = ()) -> list[Finding
     if python is not None and (python / "conda-meta").is_dir() and any(file.binary.pe for file in found.files):
         findings.append(Finding("conda", found.subject.title, {}))
     order = {"error": 0, "warning": 1, "note": 2}
-    unique = {(item.code, item.file, str(item.facts)): item for item in findings}
-    return sorted(unique.values(), key=lambda item: (order[item.severity], item.file, item.code))
+    return sorted(joined(findings), key=lambda item: (order[item.severity], item.file, item.code))
 
 
 def _file_findings(file: Surveyed, found: Survey) -> Iterator[Finding]:
@@ -55,7 +54,7 @@ def _file_findings(file: Surveyed, found: Survey) -> Iterator[Finding]:
     if file.role != "program" and not file.reached and not orphan:
         for node, via in walk(file.nodes):
             yield from _node_findings(node, via, file, found)
-        yield from _together(file, found)
+        yield from _from_elsewhere(file, found)
     if file.binary.pe is not None:
         yield from _windows_findings(file)
         wanted = found.target.machine
@@ -86,8 +85,12 @@ def _node_findings(node: Node, via: tuple[str, ...], file: Surveyed, found: Surv
         kind = dll_kind(node.name)
         if file.binary.pe is None:
             yield Finding("missing_so", file.name, facts)
-        elif kind == "python" and node.name in file.python.dlls and file.version not in (None, file.python.version):
-            return  # said as python_conflict
+        elif (
+            kind == "python"
+            and node.name in file.python.dlls
+            and (file.version not in (None, file.python.version) or node.name.lower().endswith("_d.dll"))
+        ):
+            return  # said as python_conflict, or as debug_python
         elif kind in ("debug_crt", "openmp_debug"):
             yield Finding("debug_runtime", file.name, facts)
         elif kind == "gpu_driver":
@@ -117,16 +120,16 @@ def _with_torch(found: Survey) -> bool:
     return "torch" in found.subject.requires or found.subject.kind == "file" or found.target.torch_is_there
 
 
-def _together(file: Surveyed, found: Survey) -> Iterator[Finding]:
-    """What is said once for all libraries that it is true of."""
-    nodes = [node for node, _ in walk(file.nodes) if not node.repeated and not node.delayed]
-    torch = [node.name for node in nodes if node.state == "after_torch"]
-    if torch:
-        code = "after_torch" if _with_torch(found) else "after_torch_undeclared"
-        yield Finding(code, file.name, {"library": few(torch, 6)})
-    cuda = [node.name for node in nodes if node.state == "cuda"]
-    if cuda:
-        yield Finding("gpu_library", file.name, {"library": few(cuda, 6), "kind": _kind("cuda")})
+def _from_elsewhere(file: Surveyed, found: Survey) -> Iterator[Finding]:
+    """What is no fault: it comes with torch or CUDA."""
+    for node, _ in walk(file.nodes):
+        if node.repeated or node.delayed:
+            continue
+        if node.state == "after_torch":
+            code = "after_torch" if _with_torch(found) else "after_torch_undeclared"
+            yield Finding(code, file.name, {"library": node.name})
+        if node.state == "cuda" or (node.state == "after_torch" and dll_kind(node.name) == "cuda"):
+            yield Finding("gpu_library", file.name, {"library": node.name, "kind": _kind("cuda")})
 
 
 def _windows_findings(file: Surveyed) -> Iterator[Finding]:
@@ -143,7 +146,6 @@ def _windows_findings(file: Surveyed) -> Iterator[Finding]:
     for needed in file.binary.needed:
         if dll_kind(needed.library) in ("debug_crt", "openmp_debug") and not needed.delayed:
             yield Finding("debug_runtime", file.name, {"library": needed.library})
-            break
     runtimes = library_runtimes(file)
     dynamic = {name: files for name, files in runtimes.items() if name not in ("/MT", "hybrid")}
     if len(dynamic) > 1:

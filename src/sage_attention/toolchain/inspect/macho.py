@@ -106,7 +106,7 @@ def _symbols(
     if count > _MOST_SYMBOLS:
         raise file.damaged(f"at most {_MOST_SYMBOLS} symbols", count)
     layout = order + ("IBBHQ" if wide else "IBBHI")
-    raw = file.take(start + table, count * struct.calcsize(layout), "symbol table")
+    raw = file.table(start + table, count * struct.calcsize(layout), "symbol table")
     first, end = start + strings, start + strings + strings_size
     exports: set[str] = set()
     undefined: set[str] = set()

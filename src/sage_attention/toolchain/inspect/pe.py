@@ -176,7 +176,7 @@ def _exports(image: _Image) -> frozenset[str]:
 
 
 def _table(image: _Image, address: int, count: int, what: str) -> tuple[int, ...]:
-    return struct.unpack(f"<{count}I", image.bytes.take(image.offset(address), 4 * count, what)) if count else ()
+    return struct.unpack(f"<{count}I", image.bytes.table(image.offset(address), 4 * count, what)) if count else ()
 
 
 def _resources(image: _Image) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -29,6 +29,7 @@ _MAGIC = {
 }
 _MOST_SLICES = 30  # a Java class has its version there, 45 or more
 _LONGEST_STRING = 1 << 16
+_MOST_TEXT = 1 << 29
 
 
 class Bytes:
@@ -42,6 +43,9 @@ class Bytes:
     def __init__(self, data: Buffer, path: Path) -> None:
         self.data = data
         self.path = path
+        # Tables and names of an intact file hardly overlap; where they do, a small file is endless work.
+        self._table_left = 2 * len(data) + (1 << 12)
+        self._text_left = min(4 * len(data) + (1 << 20), _MOST_TEXT)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -58,6 +62,13 @@ class Bytes:
             )
         return self.data[offset : offset + size]
 
+    def table(self, offset: int, size: int, what: str) -> bytes:
+        """A range that must be there, and that few others of the file share."""
+        self._table_left -= size
+        if self._table_left < 0:
+            raise self.damaged("tables that lie side by side", f"{what} that share their bytes with others")
+        return self.take(offset, size, what)
+
     def unpack(self, layout: str, offset: int, what: str) -> tuple[int, ...]:
         """Numbers that must be there."""
         return struct.unpack(layout, self.take(offset, struct.calcsize(layout), what))
@@ -68,7 +79,11 @@ class Bytes:
         if not 0 <= offset < last:
             return ""
         stop = self.data.find(b"\0", offset, last)
-        return self.data[offset : last if stop < 0 else stop].decode("utf-8", "backslashreplace")
+        stop = last if stop < 0 else stop
+        self._text_left -= stop - offset
+        if self._text_left < 0:
+            raise self.damaged("names that lie side by side", "names that share their bytes with others")
+        return self.data[offset:stop].decode("utf-8", "backslashreplace")
 
 
 def _format_of(head: bytes) -> str | None:

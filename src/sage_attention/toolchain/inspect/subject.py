@@ -131,7 +131,9 @@ def _requires(info: Path) -> frozenset[str]:
         return frozenset()
     text = metadata.read_text(encoding="utf-8", errors="replace")
     # What an extra needs is not there unless somebody asked for it.
-    rows = [row for row in re.findall(r"^Requires-Dist:\s*(.+)$", text, re.MULTILINE) if "extra ==" not in row]
+    rows = [
+        row for row in re.findall(r"^Requires-Dist:\s*(.+)$", text, re.MULTILINE) if not re.search(r"\bextra\s*==", row)
+    ]
     names = (re.match(r"[\w.-]+", row) for row in rows)
     return frozenset(re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Union
 from sage_attention.errors import DataError
 
 from . import crt
-from .dll_directories import added_folders
+from .dll_directories import added_folders, imported_at_start
 from .linux_loader import LinuxProcess, is_musl
 from .macos_loader import MacProcess
 from .manylinux import fitting_policy
@@ -124,7 +124,7 @@ def _added(subject: Subject) -> list[AddedFolder]:
             folders.add(here)
             here = here.parent
     files = [file for folder in sorted(folders) if folder != subject.root for file in sorted(folder.glob("*.py"))]
-    return added_folders(files, subject.root)
+    return added_folders([*files, *imported_at_start(subject.root)], subject.root)
 
 
 def _process(file: Surveyed, found: Survey, added: list[AddedFolder]) -> _Process:
@@ -139,7 +139,8 @@ def _process(file: Surveyed, found: Survey, added: list[AddedFolder]) -> _Proces
     free = target.free_threaded or bool(
         (file.module and file.module.free_threaded) or (tags and tags.free_threaded) or file.python.free_threaded
     )
-    process = WindowsProcess(target, file.version, free, machine, root, added)
+    torch = target.torch_is_there or "torch" in found.subject.requires or file.torch.kind != "none"
+    process = WindowsProcess(target, file.version, free, machine, root, added, with_torch=torch)
     for module in target.after:
         if module == "torch":
             process.import_torch()

@@ -173,21 +173,10 @@ def _several(group: list[Node]) -> str:
     return ", ".join(names[:3]) + (f" (+{len(names) - 3})" if len(names) > 3 else "")
 
 
-def _joined(findings: list[Finding]) -> Iterator[Finding]:
-    """What differs in the library alone, as one."""
-    joined: dict[str, tuple[Finding, list[str]]] = {}
-    for item in findings:
-        rest = {name: value for name, value in item.facts.items() if name != "library"}
-        joined.setdefault(f"{item.code} {item.file} {rest}", (item, []))[1].append(str(item.facts.get("library", "")))
-    for item, libraries in joined.values():
-        facts = {**item.facts, "library": few(libraries, 6)} if len(libraries) > 1 else item.facts
-        yield Finding(item.code, item.file, facts)
-
-
 def _findings(findings: list[Finding], language: str) -> Iterator[str]:
     """Each kind once, with the files it is about."""
     grouped: dict[tuple[str, str, str, str], list[str]] = {}
-    for item in _joined(findings):
+    for item in findings:
         title, fix = item.words(language)
         grouped.setdefault((item.severity, item.code, title, fix), []).append(item.file)
     for (severity, _, title, fix), files in grouped.items():

@@ -56,13 +56,13 @@ def _listing(folder: Path) -> dict[str, Path]:
 
 @lru_cache(maxsize=16)
 def _index(folder: Path) -> dict[str, list[Path]]:
-    """Lower-case name of each DLL anywhere below a folder -> where it lies."""
+    """Lower-case name of each DLL and module anywhere below a folder -> where it lies."""
     found: dict[str, list[Path]] = {}
     count = 0
     for here, _, names in os.walk(folder):
         for name in names:
             count += 1
-            if name.lower().endswith(".dll"):
+            if name.lower().endswith((".dll", ".pyd")):
                 found.setdefault(name.lower(), []).append(Path(here, name))
         if count > _MOST_INDEXED:
             break
@@ -80,6 +80,7 @@ class WindowsProcess:
         machine: What it runs on, ``x64``.
         root: The folder that stands for site-packages.
         added: Folders that the package itself adds.
+        with_torch: Whether what runs there uses torch, whose builds for CUDA bring CUDA's libraries.
     """
 
     target: Target
@@ -88,6 +89,7 @@ class WindowsProcess:
     machine: str
     root: Path
     added: list[AddedFolder] = field(default_factory=list)
+    with_torch: bool = False
     loaded: dict[str, Path | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -190,7 +192,9 @@ class WindowsProcess:
         elif self.target.torch and name in _listing(self.target.torch / "lib"):
             self._found(node, needed, "after_torch", _listing(self.target.torch / "lib")[name])
             node.children = []
-        elif self.target.torch is None and name in windows_names("torch_before_import"):
+        elif self.target.torch is None and (
+            name in windows_names("torch_before_import") or (self.with_torch and dll_kind(name) == "cuda")
+        ):
             node.state = "after_torch"
         else:
             places = [path for base in (self.root, self.target.site) if base for path in _index(base).get(name, [])]
