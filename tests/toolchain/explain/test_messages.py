@@ -23,7 +23,7 @@ MESSAGES = {
     "fatal: the remote end hung up unexpectedly": "git_missing",
     "Compiler crash in AnalyseExpressionsTransform": "cython3_break",
     "error: no default toolchain configured": "rust_missing",
-    "RuntimeError: torchvision: Not compiled with CUDA support": "torch_cpu_vs_cuda_ext",
+    "RuntimeError: torchvision: Not compiled with CUDA support": "extension_built_without_cuda",
     "RuntimeError: Couldn't load custom C++ ops. Your PyTorch may be incompatible": "torchvision_torch_mismatch",
     "AttributeError: '_OpNamespace' 'torch_scatter' object has no attribute 'x'": "torch_extension_binary_missing",
     "gzip.BadGzipFile: Not a gzipped file (b'<!')": "download_corrupt",
