@@ -53,7 +53,7 @@ _NO_ERROR = re.compile(
     r"|^(?:copying|adding|creating|writing|reading|installing|running|changing|removing|hard linking|--|\[\d+/\d+\]"
     r"|\[ *\d+%\]|Collecting|Downloading|Requirement|Using cached|inflating|extracting|Building CXX|Compiling)\b"
     r"|^\S*(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|cl(?:\.exe)?|nvcc|link(?:\.exe)?)'? .*(?:-c |/c |-o |/OUT:|-D|-I)"
-    r"|ERROR: pip's dependency resolver does not currently|warning(?: [A-Z]\d+)?\s*:",
+    r"|ERROR: pip's dependency resolver does not currently|warning(?: [A-Z]\d+)?\s*:|fatal: not a git repository",
     re.IGNORECASE,
 )
 
