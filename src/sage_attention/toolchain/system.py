@@ -33,7 +33,8 @@ class Answer:
         code: Its exit code; None if it gave no answer.
         text: Its standard output.
         errors: Its standard error.
-        problem: ``""``, or why there is no answer: ``"missing"``, ``"timeout"`` or ``"failed"``.
+        problem: ``""``, or why there is no answer: ``"missing"``, ``"timeout"``, ``"failed"``, or ``"unreadable"`` if
+            it never stopped printing.
     """
 
     code: int | None
@@ -45,6 +46,11 @@ class Answer:
     def ok(self) -> bool:
         """Whether the program ran and said that it succeeded."""
         return self.code == 0
+
+    @property
+    def said(self) -> str:
+        """The beginning of what it printed, for a message."""
+        return (self.errors or self.text).strip()[:300] or f"exit code {self.code}"
 
 
 @dataclass(frozen=True)
@@ -217,19 +223,24 @@ class RealSystem(System):
         options: dict[str, Any] = {"creationflags": 0x08000000} if os.name == "nt" else {"start_new_session": True}
         try:
             process = subprocess.Popen(  # noqa: S603
-                list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
-            )
+                list(command),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **options,
+            )  # fmt: skip
         except FileNotFoundError:
             return Answer(None, problem="missing")
         except (OSError, ValueError) as error:
             return Answer(None, errors=str(error), problem="failed")
+        pipes = _Pipe(process, process.stdout), _Pipe(process, process.stderr)
         try:
-            out, errors = process.communicate(timeout=timeout)
+            process.wait(timeout)
         except subprocess.TimeoutExpired:
             _end(process)
             return Answer(None, problem="timeout")
+        out, errors = (pipe.rest() for pipe in pipes)
+        if any(pipe.full for pipe in pipes):
+            return Answer(None, problem="unreadable")
         page = self.code_page()
-        return Answer(process.returncode, decode(out[:_MOST_OUTPUT], page), decode(errors[:_MOST_OUTPUT], page))
+        return Answer(process.returncode, decode(out, page), decode(errors, page))
 
     def registry(self, key: str, bits: int = 64) -> RegistryKey | None:  # noqa: D102
         if sys.platform != "win32":
@@ -295,8 +306,36 @@ def _native_machine(machine: str) -> str:
     return machine
 
 
+class _Pipe:
+    """Takes what a program prints, and ends a program that does not stop."""
+
+    def __init__(self, process: Any, stream: Any) -> None:
+        import threading
+
+        self.full = False
+        self._data = bytearray()
+        self._thread = threading.Thread(target=self._read, args=(process, stream), daemon=True)
+        self._thread.start()
+
+    def _read(self, process: Any, stream: Any) -> None:
+        import contextlib
+
+        with contextlib.suppress(OSError, ValueError), stream:
+            while data := stream.read(1 << 16):
+                self._data += data
+                if len(self._data) > _MOST_OUTPUT:
+                    self.full = True
+                    _end(process)
+                    return
+
+    def rest(self) -> bytes:
+        """All of it, once the program has ended; what it started may hold the pipe open, and is not waited for."""
+        self._thread.join(1)
+        return bytes(self._data)
+
+
 def _end(process: Any) -> None:
-    """Ends a program and what it started, and waits for neither long."""
+    """Ends a program and what it started, and does not wait long."""
     import contextlib
     import signal
 
@@ -305,10 +344,6 @@ def _end(process: Any) -> None:
             process.kill()
         else:
             os.killpg(process.pid, signal.SIGKILL)
-    for stream in (process.stdout, process.stderr):
-        # A grandchild may hold the pipe open: what it still writes is nobody's.
-        with contextlib.suppress(OSError):
-            stream.close()
     with contextlib.suppress(Exception):
         process.wait(1)
 

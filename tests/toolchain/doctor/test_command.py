@@ -114,7 +114,13 @@ class TestRealSystem:
 
     def test_a_program_whose_child_keeps_the_pipe(self):
         child = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
-        assert RealSystem().run([sys.executable, "-c", child], timeout=1).problem == "timeout"
+        answer = RealSystem().run([sys.executable, "-c", child + "; print('4.2')"])
+        assert (answer.code, answer.text.strip()) == (0, "4.2")
+
+    def test_a_program_that_prints_without_end(self):
+        endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+        answer = RealSystem().run([sys.executable, "-c", endless], timeout=60)
+        assert (answer.code, answer.text, answer.problem) == (None, "", "unreadable")
 
     def test_a_program_that_is_missing(self):
         assert RealSystem().run(["/no/such/program"]).problem == "missing"

@@ -251,3 +251,57 @@ def test_enough_jobs_is_fine():
 def test_files_are_small():
     # A fixture is read by people.
     assert max(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 30_000
+
+
+NONSENSE = {
+    "gcc": "\x1b[2J\ufffd\x07",
+    "g++": "oops",
+    "ldd": "%%",
+    "cmake": "[",
+    "ninja": "-",
+    "nvidia-smi": "\ufffd, \x07, x",
+    "nvcc": "?",
+}
+
+
+def test_nonsense_is_a_line_of_its_own():
+    machine = load("linux_cuda")
+    machine.environ = {"PATH": "/odd"}
+    machine.spec["commands"] = [{"program": name, "text": text} for name, text in NONSENSE.items()]
+    for name in NONSENSE:
+        machine.write(f"/odd/{name}", b"")
+    findings = judge(gather(machine))
+    said = [finding.values["probe"] for finding in findings if finding.id == "probe.unreadable"]
+    assert sorted(said) == ["cmake", "compiler", "compiler", "ldd", "ninja", "nvidia-smi"]
+    assert "cuda.driver" not in ids(findings)
+    assert "programs.cmake_missing" not in ids(findings)
+
+
+@pytest.mark.parametrize("problem", ["timeout", "failed", "unreadable"])
+def test_compilers_without_an_answer_are_not_missing(problem):
+    machine = load("linux_cuda")
+    names = ("gcc", "g++", "cc", "c++")
+    machine.environ = {"PATH": "/odd", "CC": "gcc"}
+    machine.spec["commands"] = [{"program": name, "problem": problem} for name in names]
+    for name in names:
+        machine.write(f"/odd/{name}", b"")
+    findings = judge(gather(machine))
+    assert ids(findings, "compilers") == [f"probe.{problem}"] * len(names)
+    assert ids(findings, "verdict") == ["verdict.cpp_unknown", "verdict.cuda_unknown"]
+
+
+@pytest.mark.parametrize("cuda", ["", "?", "12", "x.y"])
+def test_a_torch_that_says_nonsense_of_its_cuda(cuda):
+    machine = load("linux_cuda")
+    site = machine.python["platlib"]
+    machine.write(f"{site}/torch/version.py", f"__version__ = '2.4.1'\ncuda = '{cuda}'\n".encode())
+    findings = judge(gather(machine))
+    assert "probe.crashed" not in ids(findings)
+    assert "torch.found" in ids(findings)
+
+
+def test_a_mistake_in_one_section_costs_no_other(monkeypatch):
+    monkeypatch.setattr("sage_attention.toolchain.doctor.judge.torch.judge", lambda _: 1 // 0)
+    findings = judge(gather(load("linux_cuda")))
+    assert [finding.section for finding in findings if finding.id == "probe.crashed"] == ["torch"]
+    assert "compilers.cxx" in ids(findings)

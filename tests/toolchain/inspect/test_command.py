@@ -104,3 +104,38 @@ def test_nothing_there(words, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "expected" in err
+
+
+def test_one_that_cannot_be_read_costs_no_other(tmp_path, capsys):
+    good = binaries.wheel(tmp_path, "a-1.0-py3-none-win_amd64.whl", {"a/a.dll": binaries.pe(CRT, ["f"])})
+    bad = tmp_path / "b-1.0-py3-none-win_amd64.whl"
+    bad.write_bytes(b"no zip")
+    words = ["inspect", str(bad), str(tmp_path / "none.dll"), str(good), "--lang", "en"]
+    assert main([*words, "--format", "json"]) == 2
+    out, err = capsys.readouterr()
+    rows = json.loads(out)
+    assert ["error" in row for row in rows] == [True, True, False]
+    assert err.count("sage-attention: ") == len(err.splitlines()) == 2
+    assert main(words) == 2
+    assert "a/a.dll" in capsys.readouterr().out
+    assert main(["inspect", str(bad), "--format", "json"]) == 2
+    assert json.loads(capsys.readouterr().out)["subject"] == str(bad)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 5000, "a." * 3000 + "a"])
+def test_names_of_nothing(name, capsys):
+    assert main(["inspect", name]) == 2
+    assert len(capsys.readouterr().err) < 500
+
+
+def test_links_that_lead_round(tmp_path, inspect):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "a.dll").write_bytes(binaries.pe(CRT, ["f"]))
+    try:
+        (tmp_path / "a" / "up").symlink_to(tmp_path, target_is_directory=True)
+        (tmp_path / "a" / "self.dll").symlink_to("self.dll")
+    except OSError:
+        pytest.skip("this system does not let us make links")
+    code, report = inspect(tmp_path)
+    assert code == 0
+    assert [row["file"] for row in report["files"]] == ["a/a.dll"]

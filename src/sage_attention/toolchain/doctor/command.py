@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, system: System | None = None) -> int:
         return run_activation(arguments, system, write)
     facts = gather(system, arguments.python)
     findings = judge(facts)
-    if arguments.package:
+    if arguments.package is not None:
         from .package import judge_package
 
         about = judge_package(system, facts, arguments.package, findings)

@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 # A folder on a dead network drive may block a probe for longer than anybody waits.
-_PATIENCE = 12.0
+_PATIENCE = 14.0
 
 
 def gather(system: System, python: str | None = None, patience: float = _PATIENCE) -> Facts:

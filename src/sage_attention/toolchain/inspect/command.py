@@ -10,11 +10,11 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sage_attention._console import write
+from sage_attention._console import SafeStream, write
 from sage_attention.errors import ArgumentError, SageAttentionError
 from sage_attention.toolchain.wording import choose_language
 
-from .document import document
+from .document import document, unreadable
 from .expected import expected_exports
 from .findings import phrase
 from .judge import judge
@@ -65,10 +65,17 @@ def _run(arguments: argparse.Namespace) -> int:
         tuple(arguments.after or ()), tuple(arguments.dll_directory or ()),
     )  # fmt: skip
     expected = expected_exports(arguments.expect_exports)
-    rows, bad = [], False
+    rows: list[dict[str, Any]] = []
+    errors: list[Exception] = []
+    bad = False
     for number, subject in enumerate(_expanded(arguments.subject)):
         with tempfile.TemporaryDirectory(prefix="sage-attention-inspect-") as scratch:
-            found = survey(find_subject(subject, target.site, Path(scratch).resolve()), target)
+            try:
+                found = survey(find_subject(subject, target.site, Path(scratch).resolve()), target)
+            except (SageAttentionError, OSError) as error:  # the others are read all the same
+                errors.append(error)
+                rows.append(unreadable(subject, str(error)))
+                continue
             findings = judge(found, expected)
             bad = bad or bool(found.unreadable) or any(item.severity != "note" for item in findings)
             if arguments.format == "json":
@@ -78,6 +85,10 @@ def _run(arguments: argparse.Namespace) -> int:
             write(("\n" if number else "") + "\n".join(lines) + "\n")
     if arguments.format == "json":
         write(_json(rows[0] if len(rows) == 1 else rows))
+    for earlier in errors[:-1]:
+        SafeStream(sys.stderr).write(f"sage-attention: {' '.join(str(earlier).splitlines())}\n")
+    if errors:
+        raise errors[-1]
     return int(arguments.strict and bad)
 
 

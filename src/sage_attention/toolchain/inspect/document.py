@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .survey import Survey, Surveyed
     from .tree import Node
 
-__all__ = ["document"]
+__all__ = ["document", "unreadable"]
 
 _VERSION = 1
 
@@ -33,6 +33,11 @@ def document(found: Survey, findings: list[Finding], language: str) -> dict[str,
         "unreadable": [{"file": name, "why": why} for name, why in found.unreadable],
         "findings": [_finding(item, language) for item in findings],
     }
+
+
+def unreadable(subject: str, why: str) -> dict[str, Any]:
+    """What stands for the report where there is none."""
+    return {"format": _VERSION, "subject": subject, "error": why}
 
 
 def _finding(item: Finding, language: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass, field
@@ -15,11 +16,12 @@ from .reading import is_binary
 from .tags import WheelTags, module_name, wheel_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Subject", "find_subject"]
 
 _MOST_FILES = 200_000
+_LONGEST_NAME = 200
 _LIBRARY = re.compile(r".*(\.(dll|dylib|exe|pyd|so|bundle)|\.so\.[\d.]+)", re.IGNORECASE)
 
 
@@ -66,6 +68,8 @@ def find_subject(asked: str, site: Path | None, scratch: Path) -> Subject:
         ArgumentError: There is nothing of that name.
         DataError: It is there and cannot be used.
     """
+    if not asked:
+        raise ArgumentError("FILE", "a file, a wheel, a folder, or the name of an installed package", "an empty word")
     path = Path(asked)
     try:
         is_file, is_folder = path.is_file(), path.is_dir()
@@ -79,7 +83,7 @@ def find_subject(asked: str, site: Path | None, scratch: Path) -> Subject:
         return Subject(asked, root, (path,), "file")
     if is_folder:
         path = path.absolute()
-        files = _binaries(path, path.rglob("*"))
+        files = _binaries(path, _below(path))
         if not files:
             raise DataError(path, "a folder with binaries in it", "none")
         return Subject(asked, _package_root(path), files, "package")
@@ -110,7 +114,7 @@ def _wheel(asked: str, path: Path, scratch: Path) -> Subject:
     for folder in ("platlib", "purelib"):  # what pip lays over site-packages
         for found in scratch.glob(f"{data_folder}*.data/{folder}"):
             _merge(found, scratch)
-    files = _binaries(scratch, scratch.rglob("*"))
+    files = _binaries(scratch, _below(scratch))
     return Subject(
         asked, scratch, files, "wheel", tags=tags, requires=requires, wheel_file_tags=wheel_file_tags,
         members=tuple(members),
@@ -136,6 +140,12 @@ def _requires(info: Path) -> frozenset[str]:
     ]
     names = (re.match(r"[\w.-]+", row) for row in rows)
     return frozenset(re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Every file below a folder; links to folders are not followed, what cannot be listed is left out."""
+    for here, _, names in os.walk(folder):
+        yield from (Path(here, name) for name in names)
 
 
 def _binaries(root: Path, paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -164,21 +174,21 @@ def _installed(asked: str, site: Path | None) -> Subject:
             return Subject(asked, folder, files, "package", requires=_requires(info) if info else frozenset())
     where = str(site) if site else "this Python"
     raise ArgumentError(
-        "FILE", "a file, a wheel, or the name of a module or distribution", f"{asked!r}, which is not in {where}",
+        "FILE", "a file, a wheel, or the name of a module or distribution", f"{asked[:100]!r}, which is not in {where}",
         hint="--site FOLDER names another site-packages",
     )  # fmt: skip
 
 
 def _module_files(folder: Path, dotted: str) -> tuple[tuple[Path, ...], Path | None] | None:
-    if not re.fullmatch(r"\w+(\.\w+)*", dotted):
+    if not re.fullmatch(r"\w+(\.\w+)*", dotted) or len(dotted) > _LONGEST_NAME:
         return None
     place = folder.joinpath(*dotted.split("."))
     info = _dist_info(folder, dotted.split(".")[0])
     if place.is_dir() and place.name:
-        paths = list(place.rglob("*"))
+        paths = list(_below(place))
         libraries = folder / f"{place.name}.libs"  # where delvewheel and auditwheel put what they copy
         if libraries.is_dir():
-            paths += libraries.rglob("*")
+            paths += _below(libraries)
         return _binaries(folder, paths), info
     if not place.parent.is_dir():
         return None

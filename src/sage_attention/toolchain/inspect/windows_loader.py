@@ -9,6 +9,7 @@ folder are not searched. The first file of that name counts: if it is of another
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import deque
@@ -48,10 +49,16 @@ def python_dll(library: str) -> tuple[tuple[int, int] | None, bool, bool] | None
 @lru_cache(maxsize=1024)
 def _listing(folder: Path) -> dict[str, Path]:
     """Lower-case name -> file; empty for a folder that cannot be read."""
+    found: dict[str, Path] = {}
     try:
-        return {entry.name.lower(): Path(entry.path) for entry in os.scandir(folder) if entry.is_file()}
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # a link that leads round is no file
+                    if entry.is_file():
+                        found[entry.name.lower()] = Path(entry.path)
     except OSError:
-        return {}
+        pass
+    return found
 
 
 @lru_cache(maxsize=16)

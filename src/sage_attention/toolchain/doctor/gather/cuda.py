@@ -96,6 +96,8 @@ def _toolkit(system: System, root: str, sources: tuple[str, ...], problems: list
         if answer.problem:
             problems.append(Problem("nvcc", answer.problem, nvcc))
         version = parse_nvcc_version(answer.text)
+        if not version and not answer.problem:
+            problems.append(Problem("nvcc", "unreadable", f"{nvcc}: {answer.said}"))
     headers = any(system.is_file(system.join(root, *parts, "cuda_runtime.h")) for parts in _INCLUDES)
     libraries = (("lib", "x64"), ("lib", "arm64"), ("lib",))  # the last is conda's
     runtime = headers and (

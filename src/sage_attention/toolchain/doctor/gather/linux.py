@@ -36,8 +36,12 @@ def gather(system: System) -> tuple[LinuxCompilers, tuple[Problem, ...]]:
             path = program if "/" in program else next(iter(system.which(program)), "")
             if path:
                 paths[name] = path
+    library: list[tuple[str, list[Problem]]] = []
+    beside = threading.Thread(target=lambda: library.append(_glibc(system)), daemon=True)
+    beside.start()
     versions, problems = _ask(system, paths)
-    glibc, more = _glibc(system)
+    beside.join()
+    glibc, more = library[0]
     return LinuxCompilers(versions, paths, glibc, _libstdcxx(system)), (*problems, *more)
 
 
@@ -48,9 +52,11 @@ def _ask(system: System, paths: dict[str, str]) -> tuple[dict[str, str], list[Pr
 
     def ask(path: str) -> None:
         answer = system.run([path, "--version"])
+        answers[path] = parse_compiler_version(answer.text)
         if answer.problem:
             problems.append(Problem("compiler", answer.problem, path))
-        answers[path] = parse_compiler_version(answer.text)
+        elif not answers[path]:
+            problems.append(Problem("compiler", "unreadable", f"{path}: {answer.said}"))
 
     threads = [threading.Thread(target=ask, args=(path,), daemon=True) for path in dict.fromkeys(real.values())]
     for thread in threads:
@@ -88,6 +94,8 @@ def _glibc(system: System) -> tuple[str, list[Problem]]:
     match = re.search(
         r"(?:GLIBC|GNU libc|glibc)[^\n]*?(\d+\.\d+)\s*$", answer.text[:4000], re.MULTILINE | re.IGNORECASE
     )
+    if match is None and "musl" not in answer.errors + answer.text:
+        return "", [Problem("ldd", "unreadable", f"{program}: {answer.said}")]
     return (match[1] if match else ""), []
 
 

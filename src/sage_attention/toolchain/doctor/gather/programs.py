@@ -11,7 +11,7 @@ from sage_attention.toolchain.doctor.model import Problem, Program
 if TYPE_CHECKING:
     from sage_attention.toolchain.system import System
 
-__all__ = ["gather", "parse_version"]
+__all__ = ["gather", "parse_gpus", "parse_version"]
 
 # name -> how to ask for the version
 _PROGRAMS = {
@@ -34,11 +34,16 @@ def gather(system: System) -> tuple[dict[str, Program], tuple[Problem, ...]]:
             found[name] = Program(name, None, problem="missing")
             return
         answer = system.run([path, *arguments])
-        if answer.problem:
-            problems.append(Problem(name, answer.problem, path))
         text = answer.text.strip() if answer.ok else ""
-        version = "; ".join(text.splitlines()[:8]) if name == "nvidia-smi" else parse_version(text)
-        found[name] = Program(name, path, version, answer.problem or ("" if answer.ok else "failed"))
+        version = parse_gpus(text) if name == "nvidia-smi" else parse_version(text)
+        problem = answer.problem or ("" if answer.ok else "failed")
+        if answer.problem:
+            problems.append(Problem(name, problem, path))
+        # Without a GPU nvidia-smi fails by saying so; a launcher without its program fails as well.
+        elif not version and (name in ("ninja", "cmake") or (name == "nvidia-smi" and text)):
+            problem = problem or "unreadable"
+            problems.append(Problem(name, "unreadable", f"{path}: {answer.said}"))
+        found[name] = Program(name, path, version, problem)
 
     threads = [threading.Thread(target=ask, args=item, daemon=True) for item in _PROGRAMS.items()]
     for thread in threads:
@@ -54,6 +59,17 @@ def _beside_python(system: System, name: str) -> str | None:
     file = f"{name}.exe" if system.windows else name
     path = system.join(prefix, "Scripts" if system.windows else "bin", file)
     return path if prefix and system.is_file(path) else None
+
+
+def parse_gpus(text: str) -> str:
+    r"""The driver and the GPUs in what ``nvidia-smi`` prints; empty if it is something else.
+
+    Example:
+        >>> parse_gpus("535.54.03, NVIDIA A100, 8.0\n535.54.03, NVIDIA A100, 8.0")
+        '535.54.03, NVIDIA A100, 8.0; 535.54.03, NVIDIA A100, 8.0'
+    """
+    rows = (line.strip() for line in text.splitlines()[:8])
+    return "; ".join(row for row in rows if row.isprintable() and re.fullmatch(r"\d[\d.]*,[^,]{1,200},[^,]{1,20}", row))
 
 
 def parse_version(text: str) -> str:

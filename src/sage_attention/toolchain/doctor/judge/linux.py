@@ -30,9 +30,13 @@ def package_family(facts: Facts) -> str:
     return "apk" if "alpine" in name else "other"
 
 
+# In the order in which builds take them.
+_CXX = ("$CXX", "c++", "g++", "clang++")
+
+
 def cxx(compilers: LinuxCompilers) -> tuple[str, str, str] | None:
     """(name, kind, version) of the C++ compiler that a build takes: CXX, else ``c++``, ``g++``, ``clang++``."""
-    for name in ("$CXX", "c++", "g++", "clang++"):
+    for name in _CXX:
         kind, _, version = compilers.compilers.get(name, "").partition(" ")
         if version:
             return name, kind, version
@@ -66,12 +70,14 @@ def _compilers(facts: Facts, linux: LinuxCompilers) -> list[Finding]:
     family = package_family(facts)
     for variable in ("CC", "CXX"):
         named = facts.environment.get(variable)
-        if named and f"${variable}" not in linux.compilers:
+        if named and f"${variable}" not in linux.paths:
             found.append(
                 Finding("compilers", "fail", "compilers.named_missing", {"variable": variable, "value": named})
             )
     chosen = cxx(linux)
-    has_c = any(linux.compilers.get(name) for name in ("$CC", "cc", "gcc", "clang"))
+    has_c = any(linux.paths.get(name) for name in ("$CC", "cc", "gcc", "clang"))
+    if chosen is None and any(linux.paths.get(name) for name in _CXX):
+        return found  # there, and without an answer: said as a problem
     if chosen is None:
         which = "compilers.no_cxx" if has_c else "compilers.none"
         found.append(Finding("compilers", "fail", f"{which}.{family}", values))

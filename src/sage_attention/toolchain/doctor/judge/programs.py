@@ -28,13 +28,15 @@ def _ninja(facts: Facts) -> list[Finding]:
     program = facts.programs.get("ninja")
     if program is not None and program.path and program.version:
         return [Finding("programs", "ok", "programs.ninja", {"version": program.version, "path": program.path})]
-    if program is not None and program.problem == "timeout":
-        return []
+    if program is not None and program.problem not in ("", "missing"):
+        return []  # said as a problem
     return [Finding("programs", "warn" if facts.torch else "note", "programs.ninja_missing")]
 
 
 def _cmake(facts: Facts) -> list[Finding]:
     program = facts.programs.get("cmake")
+    if program is not None and program.problem not in ("", "missing"):
+        return []  # said as a problem
     if program is None or not program.path or not program.version:
         return [Finding("programs", "note", "programs.cmake_missing")]
     values = {"version": program.version, "path": program.path}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sage_attention.toolchain.doctor.versions import numbers
+
 from .finding import Finding
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def _others(facts: Facts) -> list[Finding]:
             f"{python.version or '?'} {python.architecture} ({python.kind})".replace("  ", " ") for python in usable
         ]
         details = tuple(f"{name}: {python.executable}{_lacks(facts, python)}" for name, python in zip(names, usable))
-        count = {"count": str(len(usable)), "names": ", ".join(dict.fromkeys(p.version or "?" for p in usable))}
+        count = {"count": str(len(usable)), "names": ", ".join(sorted({p.version or "?" for p in usable}, key=numbers))}
         found.append(Finding("python", "ok", "python.others", count, details))
     return found
 

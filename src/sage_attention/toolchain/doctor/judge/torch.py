@@ -52,7 +52,7 @@ def _cuda(facts: Facts, torch: Torch) -> list[Finding]:
         "toolkit": short(toolkit.version) if toolkit else "-",
     }
     found = []
-    if toolkit is not None and toolkit.release != (0, 0):
+    if toolkit is not None and toolkit.release != (0, 0) and want:
         better = next((t for t in facts.cudas if t.nvcc and t.release == want), None) or next(
             (t for t in facts.cudas if t.nvcc and t.release[:1] == want[:1]), None
         )

@@ -51,7 +51,9 @@ def judge(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
     if toolkit is None and not of_cuda:
         status = "warn" if facts.torch and facts.torch.cuda else "note"
         verdicts.append(Finding("verdict", status, "verdict.cuda_none", values))
-    elif cpp or cuda or toolkit is None or not with_what:
+    elif not (cpp or cuda or with_what):
+        verdicts.append(Finding("verdict", "warn", "verdict.cuda_unknown", values))
+    elif cpp or cuda or toolkit is None:
         verdicts.append(Finding("verdict", "fail", "verdict.cuda_no", values, _ids([*cpp, *cuda])))
     elif facts.torch and facts.torch.cuda is None and not facts.torch.hip:
         verdicts.append(
