@@ -13,6 +13,7 @@ pytest.importorskip("elftools", reason="Linux files are read with pyelftools")
 from tests.toolchain.inspect import binaries
 
 from sage_attention import DataError
+from sage_attention.cli import main
 from sage_attention.toolchain.inspect import reading
 from sage_attention.toolchain.inspect.expected import declared
 
@@ -109,3 +110,17 @@ def test_as_many_sections_as_there_can_be():
 @pytest.mark.parametrize("text", ["/* " * 200_000, " " * 60_000 + "@", "int f(x)" + " " * 60_000 + "@", "a " * 60_000])
 def test_headers_without_end(text):
     assert declared(text) == []
+
+
+def test_a_chain_of_libraries(tmp_path, capsys):
+    """Longer than Python's stack is deep; each is read once, not once for each that asks for it."""
+    last = 1200
+    files = {
+        f"a/b{n}.dll": binaries.pe({f"b{n + 1}.dll": ["f"]} if n < last else {"gone.dll": ["f"]}, ["f"])
+        for n in range(last + 1)
+    }
+    files["a/a.pyd"] = binaries.pe({"b0.dll": ["f"], "python311.dll": ["PyModule_Create2"]}, ["PyInit_a"])
+    path = binaries.wheel(tmp_path, "a-1.0-cp311-cp311-win_amd64.whl", files)
+    for words in (["--lang", "en"], ["--format", "json"]):
+        assert main(["inspect", str(path), *words]) == 0
+        assert "gone.dll" in capsys.readouterr().out

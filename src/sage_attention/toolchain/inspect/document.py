@@ -8,6 +8,7 @@ from . import crt
 from .manylinux import demands
 from .survey import linux_policy
 from .text import outcome_text
+from .tree import DEEPEST
 
 if TYPE_CHECKING:
     from .findings import Finding
@@ -91,7 +92,7 @@ def _file(file: Surveyed, language: str) -> dict[str, Any]:
     return row
 
 
-def _node(node: Node) -> dict[str, Any]:
+def _node(node: Node, depth: int = 0) -> dict[str, Any]:
     row: dict[str, Any] = {"library": node.name, "state": node.state, "place": node.place or None}
     if node.delayed:
         row["delayed"] = True
@@ -101,6 +102,6 @@ def _node(node: Node) -> dict[str, Any]:
         row["repeated"] = True
     if node.missing_symbols:
         row["missing_symbols"] = list(node.missing_symbols)
-    if node.children:
-        row["libraries"] = [_node(child) for child in node.children]
+    if node.children and depth < DEEPEST:
+        row["libraries"] = [_node(child, depth + 1) for child in node.children]
     return row

@@ -77,8 +77,8 @@ def _node_findings(node: Node, via: tuple[str, ...], file: Surveyed, found: Surv
     if node.repeated or node.delayed or node.weak:
         return
     asked = {
-        "en": f", {' → '.join(via)} asks for it" if via else "",
-        "zh": f"，由 {' → '.join(via)} 要求" if via else "",
+        "en": f", {' → '.join(via[-6:])} asks for it" if via else "",
+        "zh": f"，由 {' → '.join(via[-6:])} 要求" if via else "",
     }
     facts: dict[str, Any] = {"library": node.name, "via": asked, "place": node.place}
     if node.state in ("missing", "redistributable"):

@@ -30,6 +30,9 @@ __all__ = ["Survey", "Surveyed", "survey"]
 
 # Where torch could be imported these are there: it does not work without the Redistributable itself.
 _WITH_TORCH = frozenset({"after_torch", "redistributable"})
+_ROLES = ("module", "program", "library")
+_MANY_NODES = 10_000  # of all trees together
+_MOST_NODES = 500_000
 _Process = Union[WindowsProcess, LinuxProcess, MacProcess]
 
 
@@ -84,9 +87,18 @@ def survey(subject: Subject, target: Target) -> Survey:
         name = subject.name_of(path)
         found.files += [_surveyed(f"{name} ({b.machine})" if len(binaries) > 1 else name, b, found) for b in binaries]
     added = _added(subject) if any(file.binary.pe for file in found.files) else []
-    for file in sorted(found.files, key=lambda file: ("module", "program", "library").index(file.role)):
+    asked_for = {_base(needed.library) for file in found.files for needed in file.binary.needed}
+    count = 0
+    for file in sorted(
+        found.files, key=lambda file: (_ROLES.index(file.role), _base(file.binary.path.name) in asked_for)
+    ):
+        # In a large package nearly every library is part of another's tree: there it was judged already.
+        if count > (_MANY_NODES if file.reached and file.role == "library" else _MOST_NODES):
+            file.outcome = Outcome("not_followed")
+            continue
         process = _process(file, found, added)
         file.nodes = process.load(file.binary)
+        count += sum(1 for _ in walk(file.nodes))
         file.outcome = _outcome(file, file.nodes, wanted=target.machine)
         if any(node.state == "after_torch" for node, _ in walk(file.nodes)):
             file.after_torch = _outcome(file, file.nodes, _WITH_TORCH, target.machine)
@@ -95,6 +107,11 @@ def survey(subject: Subject, target: Target) -> Survey:
             if other.binary.path in reached and other is not file:
                 other.reached = True
     return found
+
+
+def _base(library: str) -> str:
+    """The file name in a path, an install name or an import table."""
+    return library.replace("\\", "/").rpartition("/")[2].lower()
 
 
 def _surveyed(name: str, binary: Binary, found: Survey) -> Surveyed:

@@ -10,7 +10,7 @@ from .manylinux import demands
 from .model import version_text
 from .python_abi import initialised_modules
 from .survey import linux_policy
-from .tree import FAILING, Node, Outcome
+from .tree import DEEPEST, FAILING, Node, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,7 @@ __all__ = ["outcome_text", "render"]
 
 _SYMBOLS = {"error": "✗", "warning": "!", "note": "·"}
 _MANY = 5  # files; of more, those with nothing to say get one line
+_LONGEST_CHAIN = 8
 _QUIET = ("api_set", "known", "assumed_system", "policy", "c_library", "system", "macos")
 _WORDS = {
     "en": {
@@ -138,8 +139,9 @@ def outcome_text(file: Surveyed, language: str) -> str:
 
 def _outcome_text(outcome: Outcome, language: str) -> str:
     key = f"{outcome.kind}_{outcome.winerror}" if outcome.winerror else outcome.kind
-    mark = "✓" if outcome.kind == "ok" else "✗"
-    culprit = " → ".join((*outcome.via, outcome.culprit))
+    mark = {"ok": "✓", "not_followed": "·"}.get(outcome.kind, "✗")
+    chain = (*outcome.via, outcome.culprit)
+    culprit = " → ".join(chain if len(chain) <= _LONGEST_CHAIN else (*chain[:3], "…", *chain[-2:]))
     return f"{mark} {phrase('outcomes', key, language, culprit=culprit, detail=few(outcome.detail))}"
 
 
@@ -165,7 +167,8 @@ def _tree(nodes: list[Node], language: str, verbose: bool, indent: str) -> Itera
         if node.weak:
             reason += {"en": " (may be absent)", "zh": "（可以缺失）"}[language]
         yield f"{indent}{'└─' if last else '├─'} {mark} {name:{width}}  {reason}"
-        yield from _tree(node.children, language, verbose, indent + ("   " if last else "│  "))
+        if len(indent) < 3 * DEEPEST:
+            yield from _tree(node.children, language, verbose, indent + ("   " if last else "│  "))
 
 
 def _several(group: list[Node]) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .model import Binary
 
-__all__ = ["FAILING", "Node", "Outcome", "read_for", "walk"]
+__all__ = ["DEEPEST", "FAILING", "Node", "Outcome", "read_for", "walk"]
 
 # State of a node -> what Windows answers; elsewhere the loader fails as well, without a number.
 FAILING = {
@@ -27,6 +27,9 @@ FAILING = {
     "unreadable": 193,
     "wrong_machine": 193,
 }
+
+
+DEEPEST = 50  # levels of a tree that are shown
 
 
 @dataclass
