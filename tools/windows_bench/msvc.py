@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite import Build
-from wine import BenchError
+from wine import BenchError, windows_path
 
 INSTALLER = r"Microsoft Visual Studio\Installer\vswhere.exe"
 TOOLS = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
@@ -45,14 +45,24 @@ class Compiler:
         """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        options = ["--no-deps", "-Ccmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON", "--wheel-dir", _path(folder)]
-        command = [*self.python, "-m", "pip", "wheel", *self.options, *options, _path(root)]
+        options = ["--no-deps", "-Ccmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON", "--wheel-dir", windows_path(folder)]
+        command = [*self.python, "-m", "pip", "wheel", *self.options, *options, windows_path(root)]
         _run(command, folder, folder / "library.log", self.variables)
         (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             library = Path(archive.extract("sage_attention/sage_attention.dll", folder))
-        switches = ("/nologo", "/std:c11", "/W4", "/WX", "/utf-8", "/O2", "/MT", "/I", _path(root / "core/include"))
-        sources = map(_path, sorted((root / "deploy/c").glob("*.c")))
+        switches = (
+            "/nologo",
+            "/std:c11",
+            "/W4",
+            "/WX",
+            "/utf-8",
+            "/O2",
+            "/MT",
+            "/I",
+            windows_path(root / "core/include"),
+        )
+        sources = map(windows_path, sorted((root / "deploy/c").glob("*.c")))
         program = folder / "apply_model.exe"
         _run([*self.cl, *switches, *sources, f"/Fe:{program.name}", "shell32.lib"], folder, folder / "program.log", {})
         return Build(library, program)
@@ -84,11 +94,6 @@ def find() -> Compiler | None:
     # A developer's environment lasts as long as the cmd that made it.
     activate = str(Path(place, r"VC\Auxiliary\Build\vcvars64.bat"))
     return Compiler((sys.executable,), ("cmd", "/d", "/s", "/c", "call", activate, "&&", "cl"))
-
-
-def _path(path: Path) -> str:
-    """A path as Windows programs take it: to ``cl`` a slash starts an option."""
-    return str(path) if sys.platform == "win32" else f"Z:{path}"
 
 
 def _run(command: list[str], folder: Path, log: Path, variables: dict[str, str]) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wine import windows_path
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -75,9 +77,9 @@ def _run_once(run: Run, name: str, build: Build, arguments: Sequence[str]) -> Ou
         report = temporary / "report.xml"
         environment = {"HYPOTHESIS_STORAGE_DIRECTORY": str(temporary / "hypothesis")}
         if build.library:
-            environment["SAGE_ATTENTION_LIBRARY"] = str(build.library.absolute())
+            environment["SAGE_ATTENTION_LIBRARY"] = windows_path(build.library.absolute())
         if build.program:
-            environment["SAGE_ATTENTION_APPLY_MODEL"] = str(build.program.absolute())
+            environment["SAGE_ATTENTION_APPLY_MODEL"] = windows_path(build.program.absolute())
         # Nothing is written into the tree: the same files are compiled and cached by Linux' Python.
         options = ["-B", "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}"]
         status = run([*options, *arguments], environment)

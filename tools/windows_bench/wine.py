@@ -26,6 +26,14 @@ class NoWineError(BenchError):
     """There is no Wine on this machine and none can be installed."""
 
 
+def windows_path(path: Path) -> str:
+    """A path as Windows programs take it, in whatever folder and on whatever drive they run.
+
+    To ``cl`` a slash starts an option, and to a program at work on C: it would start a path on C:.
+    """
+    return str(path) if sys.platform == "win32" else f"Z:{path}"
+
+
 def find() -> tuple[str, str] | None:
     """The paths of Wine's 64-bit loader and of its server."""
     folders = [*PLACES, *os.environ.get("PATH", "").split(os.pathsep)]
