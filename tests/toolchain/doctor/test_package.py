@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 
 import pytest
 from tests.toolchain.doctor.machine_folders import ids, load
@@ -14,6 +16,7 @@ from sage_attention.toolchain.doctor.facts import gather
 from sage_attention.toolchain.doctor.gather import index
 from sage_attention.toolchain.doctor.judge import judge
 from sage_attention.toolchain.doctor.package import judge_package, known
+from sage_attention.toolchain.system import RealSystem
 
 NO_MATCH = "ERROR: No matching distribution found for {}\n"
 
@@ -98,6 +101,18 @@ def test_no_answer_is_no_wheel_and_no_lie(errors, problem, expected):
     found, _ = look("vs2022_17_9", "some-package", errors=errors, problem=problem)
     assert ids(found)[0] == f"package.{expected}"
     assert "package.no_wheel" not in ids(found)
+
+
+def test_pip_itself_without_a_network(monkeypatch):
+    """No mirror listens there: pip must be asked so that it says so, and not that there is no such package."""
+    pytest.importorskip("pip", reason="this Python has no pip to ask")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    answer = index.ask(RealSystem(), sys.executable, "torch-scatter")
+    assert (answer.wheel, answer.problem) == (None, "offline")
+    assert "Failed to establish" in answer.detail or "refused" in answer.detail
 
 
 def test_a_misspelt_name_needs_nothing():

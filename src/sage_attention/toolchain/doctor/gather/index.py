@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["IndexAnswer", "ask", "parse_report", "parse_versions"]
 
 _TIMEOUT = 40.0
-_OPTIONS = ["--disable-pip-version-check", "--no-input", "--retries", "0", "--timeout", "8"]
+# Without a retry pip does not say that there was no connection.
+_OPTIONS = ["--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "8"]
 _OFFLINE = re.compile(
     r"NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|getaddrinfo|"
     r"Temporary failure in name resolution|Failed to establish|Max retries|Could not fetch URL|timed out",
@@ -87,7 +88,8 @@ def _why(wheel: Answer, versions: Answer, newest: str) -> dict[str, str]:
     if newest:
         return {}
     if _OFFLINE.search(said):
-        return {"problem": "offline", "detail": last}
+        line = next(line for line in said.splitlines() if _OFFLINE.search(line))
+        return {"problem": "offline", "detail": line.rpartition(">: ")[2].strip()[:300]}
     if "No matching distribution" in said or "not find a version" in said:
         return {"problem": "unknown", "detail": last}
     return {"problem": "failed", "detail": last or "no answer"}
