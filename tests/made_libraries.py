@@ -11,6 +11,10 @@ POPCNT, SHUFFLE_SSSE3, TZCNT = b"\xf3\x0f\xb8\xc1", b"\x66\x0f\x38\x00\xc1", b"\
 ANDN = b"\xc4\xe2\xf0\xf2\xc2"
 ADD_HALVES, ADD_SCALABLE = b"\x20\x14\x42\x4e", b"\x20\x00\xa2\x04"
 LDADD, DOT = b"\x41\x00\x20\xb8", b"\x20\x94\x82\x6e"
+# call of what comes 4200 bytes and a return later; lea rax, of the same; call of what comes after one return
+FAR = b"\x90" * 4200 + b"\xc3"
+CALL_NEXT, ADDRESS_OF_NEXT = (code + struct.pack("<i", len(FAR)) + FAR for code in (b"\xe8", b"\x48\x8d\x05"))
+CALL_OVER_RETURN = b"\xe8" + struct.pack("<i", 1)
 WIDE = {"x86_64": ADD_AVX + FMA + b"\xc3", "aarch64": None}
 
 

@@ -123,6 +123,21 @@ FAULTS = {
     "AVX-512 inside": (LINUX, {"wide": made.ADD_AVX512}, "beyond AVX2 and FMA: vaddps zmm0"),
     "many": (LINUX, {"code": made.ADD_AVX * 9}, "beyond the baseline: 4 instructions more"),
     "kernels not kept apart": (WINDOWS, {"wide": None}, "has no section .avx2"),
+    "kernels called, Mach-O of one section": (
+        MAC,
+        {"wide": None, "code": made.CALL_NEXT + made.FMA + b"\xc3"},
+        "reached from code for any processor",
+    ),
+    "address of kernels, Mach-O of one section": (
+        MAC,
+        {"wide": None, "code": made.ADDRESS_OF_NEXT + made.FMA + b"\xc3"},
+        "reached from code for any processor",
+    ),
+    "AVX-512, Mach-O of one section": (
+        MAC,
+        {"wide": None, "code": made.ADD_AVX512},
+        "beyond AVX2 and FMA: vaddps zmm0",
+    ),
     "atomics of ARMv8.1": (
         LINUX_ARM,
         {"code": made.LDADD},
@@ -156,6 +171,13 @@ FAULTS = {
     "program of Linux": (LINUX, {"kind": 2}, "expected an ELF shared library, got ET_EXEC"),
     "program of macOS": (MAC_ARM, {"kind": 2}, "expected a 64-bit Mach-O library, got magic 0xfeedfacf and type 2"),
 }
+
+
+def test_kernels_of_mach_o_in_one_section(tmp_path):
+    """Wide code that only a table of pointers leads to; what is before it may call it if nothing leads there."""
+    code = b"\x90" * 4200 + b"\xc3" + made.CALL_OVER_RETURN + b"\xc3" + made.FMA + b"\xc3"
+    verdict = rules.judge(write_wheel(tmp_path, MAC, library(MAC, wide=None, code=code)))
+    assert (verdict.faults, verdict.wide) == ([], 1)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 import capstone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .library import Code, Library
 
 # Code in this section runs only where the processor was found to have AVX2 and FMA (core/src/dispatch.cpp).
 WIDE_SECTIONS = (".avx2", "__avx2")
 MOST_FAULTS = 5
+MOST_BEFORE = 4096  # bytes of a file of kernels before its first wide instruction
+RELATIVE = re.compile(r"rip ([+-]) 0x([0-9a-f]+)")
 
 # x86-64 began with SSE2. All of SSSE3, SSE4 and later is in two maps of opcodes or behind prefixes of its own, but for
 # these. xgetbv is asked only of a processor that says it has it (core/src/cpu.cpp), and tzcnt is encoded as a bsf with
@@ -98,17 +100,73 @@ def beyond(machine: str, code: Code) -> Iterator[tuple[int, str, str]]:
             yield address, f"{mnemonic} {operands}".strip(), family
 
 
+def _may_be_wide(text: str, family: str) -> bool:
+    return family in ("AVX", "SSSE3 or later") or text.startswith("popcnt")
+
+
 def wide_instructions(library: Library) -> tuple[int, list[str]]:
     """How many instructions beyond the baseline lie where they may, and what is wrong with the others."""
     count, faults = 0, []
     for code in library.code:
         wide = code.name in WIDE_SECTIONS and library.machine == "x86_64"
         for address, text, family in beyond(library.machine, code):
-            if wide and (family in ("AVX", "SSSE3 or later") or text.startswith("popcnt")):
+            if wide and _may_be_wide(text, family):
                 count += 1
                 continue
             limit = "AVX2 and FMA" if wide else "the baseline"
             faults.append(f"beyond {limit}: {text} ({family}) at {code.name} {address:#x}")
+    return count, _some(faults)
+
+
+def wide_stretch(library: Library) -> tuple[int, list[str]]:
+    """As `wide_instructions`, for linkers that put all code into one section, one file's after the other's.
+
+    The kernels for AVX2 are reached over a table of pointers alone. So the stretch that holds all wide instructions,
+    with what little of the same file comes before the first, must be one that no code outside of it calls, jumps into,
+    or takes the address of.
+    """
+    wide, faults = [], []
+    for code in library.code:
+        for address, text, family in beyond(library.machine, code):
+            if _may_be_wide(text, family):
+                wide.append(address)
+            else:
+                faults.append(f"beyond AVX2 and FMA: {text} ({family}) at {code.name} {address:#x}")
+    if wide:
+        begin, end = wide[0], wide[-1]
+        starts, references = _flow(library.code)
+        while True:
+            inward = [found for found in references if begin <= found[1] <= end and not begin <= found[0] <= end]
+            # from the function that holds the first, or one before it
+            before = [address for address, _, _ in inward if wide[0] - MOST_BEFORE <= address < begin]
+            if not before:
+                break
+            begin = max((start for start in starts if start <= min(before)), default=min(before))
+        faults += [
+            f"reached from code for any processor: {target:#x} ({mnemonic} at {address:#x})"
+            for address, target, mnemonic in inward
+        ]
+    return len(wide), _some(faults)
+
+
+def _flow(sections: Sequence[Code]) -> tuple[list[int], list[tuple[int, int, str]]]:
+    """Where functions may begin, and what refers to code: its address, the target's, and how."""
+    engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    engine.skipdata = True
+    starts, references = [], []
+    for code in sections:
+        for address, size, mnemonic, operands in engine.disasm_lite(code.data, code.address):
+            relative = RELATIVE.search(operands)
+            if relative:
+                references.append((address, address + size + int(relative[1] + relative[2], 16), mnemonic))
+            elif mnemonic[0] in "jc" and operands.startswith("0x"):
+                references.append((address, int(operands, 16), mnemonic))
+            if mnemonic in ("ret", "jmp", "ud2"):
+                starts.append(address + size)
+    return starts, references
+
+
+def _some(faults: list[str]) -> list[str]:
     if len(faults) > MOST_FAULTS:
         faults[MOST_FAULTS:] = [f"beyond the baseline: {len(faults) - MOST_FAULTS} instructions more"]
-    return count, faults
+    return faults

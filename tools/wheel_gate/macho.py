@@ -11,7 +11,7 @@ MAGIC = 0xFEEDFACF
 LIBRARIES = (6, 8)  # MH_DYLIB, MH_BUNDLE: ctypes loads both
 SEGMENT, CODE_SIGNATURE, EXPORTS_TRIE, BUILD_VERSION, MINIMUM_MACOS, RPATH = 0x19, 0x1D, 0x33, 0x32, 0x24, 0x1C
 LOADED = (0xC, 0x18, 0x1F, 0x20, 0x23)  # a library: plain, weak, re-exported, lazily, upward
-DYLD_INFO = 0x22
+DYLD_INFO, DATA_IN_CODE = 0x22, 0x29
 REQUIRED = 0x80000000
 INSTRUCTIONS = 0x80000400
 MACOS = 1
@@ -30,6 +30,7 @@ def read(data: bytes) -> Library:
             raise UnreadableError(f"expected a 64-bit Mach-O library, got magic {magic:#x} and type {kind}")
         library = Library("macos", MACHINES.get(machine, hex(machine)))
         signed = False
+        data_in_code: list[tuple[int, int]] = []
         at = 32
         for _ in range(count):
             command, size = struct.unpack_from("<II", data, at)
@@ -44,6 +45,10 @@ def read(data: bytes) -> Library:
                 library.exports |= _trie(data, *struct.unpack_from("<II", data, at + 8))
             elif command == DYLD_INFO:
                 library.exports |= _trie(data, *struct.unpack_from("<II", data, at + 40))
+            elif command == DATA_IN_CODE:
+                begin, length = struct.unpack_from("<II", data, at + 8)
+                entries = (struct.unpack_from("<IHH", data, begin + i) for i in range(0, length, 8))
+                data_in_code += [(offset, offset + count) for offset, count, _ in entries]
             elif command == BUILD_VERSION:
                 platform, version = struct.unpack_from("<II", data, at + 8)
                 library.minimum_os = _version(version)
@@ -57,6 +62,7 @@ def read(data: bytes) -> Library:
                 signed = _is_signature(data, struct.unpack_from("<I", data, at + 8)[0])
             at += size
         library.exports -= LINKER_MADE
+        library.code = [piece for code in library.code for piece in _without(code, sorted(data_in_code))]
         if library.machine == "aarch64" and not signed:
             library.weaknesses.append("has no code signature, without which Apple's processors refuse to run it")
         if not flags & 0x80:
@@ -96,6 +102,16 @@ def _read_segment(data: bytes, at: int, library: Library) -> None:
             library.code.append(Code(name, address, data[offset : offset + size]))
     if segment == "__DWARF":
         library.weaknesses.append("has debug information")
+
+
+def _without(code: Code, data_in_code: list[tuple[int, int]]) -> list[Code]:
+    """The pieces of a section between tables for jumps, which are no instructions. A library begins at address 0."""
+    pieces, at, end = [], code.address, code.address + len(code.data)
+    for first, last in [*data_in_code, (end, end)]:
+        if at < first <= end:
+            pieces.append(Code(code.name, at, code.data[at - code.address : first - code.address]))
+        at = max(at, min(last, end))
+    return pieces
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

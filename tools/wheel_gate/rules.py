@@ -76,6 +76,8 @@ def instruction_faults(library: Library, platform: platforms.Platform) -> tuple[
     """How many wide instructions there are where they may be, and what is wrong elsewhere."""
     sections = {code.name for code in library.code}
     if library.machine == "x86_64" and not sections & set(instructions.WIDE_SECTIONS):
+        if platform.system == "macos":
+            return instructions.wide_stretch(library)
         if not platform.public:
             return 0, []  # not every compiler keeps them apart, and this wheel is for the machine that built it
         return 0, ["has no section .avx2, so that kernels for AVX2 cannot be told from the rest"]
