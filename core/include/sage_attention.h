@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a structure or signature below; a caller compares it with what it was built for. */
-#define SAGE_ATTENTION_ABI_VERSION 2
+#define SAGE_ATTENTION_ABI_VERSION 3
 
 /* Status codes. */
 enum {
@@ -151,6 +151,79 @@ SAGE_ATTENTION_API int32_t sage_attention_sample_hops(const sage_attention_graph
                                                       int32_t replace, uint64_t seed, int32_t num_threads,
                                                       sage_attention_sample **out);
 SAGE_ATTENTION_API void sage_attention_sample_free(sage_attention_sample *sample);
+
+/* ---- sampling over several node and edge types, in time, by weight, in trees */
+
+/* Which of the in-edges a tree's time allows are picked: any, or the latest fan_out of them. */
+enum { SAGE_ATTENTION_UNIFORM = 0, SAGE_ATTENTION_LAST = 1 };
+
+typedef struct sage_attention_node_type {
+    int64_t num_nodes;
+    const int64_t *seeds; /* [num_seeds] nodes of this type; may be null if there are none */
+    int64_t num_seeds;
+    const int64_t *seed_times; /* [num_seeds] or null: the trees of these seeds have no time */
+} sage_attention_node_type;
+
+typedef struct sage_attention_relation {
+    sage_attention_graph graph; /* sources are nodes of source_type, targets of target_type */
+    int32_t source_type;
+    int32_t target_type;
+    const int64_t *fan_outs;   /* [num_hops]; -1: all in-edges; 0: none */
+    const int64_t *edge_times; /* [num_edges] by position, never falling within a target; or null: not limited by time */
+    const double *weight_sums; /* [num_edges] or null: running sums within each target of weights above 0
+                                * (sage_attention_weight_sums); an in-edge is drawn in proportion to its weight */
+} sage_attention_relation;
+
+typedef struct sage_attention_hetero_sampling {
+    int64_t struct_size; /* sizeof(sage_attention_hetero_sampling) */
+    uint64_t seed;
+    int64_t num_hops;
+    int64_t window;      /* with times: in-edges older than the tree's time by more are not picked; -1: any age */
+    int32_t replace;
+    int32_t disjoint;    /* 1: each seed grows a tree of its own, which shares no node with the others */
+    int32_t strategy;    /* SAGE_ATTENTION_UNIFORM or _LAST */
+    int32_t strict;      /* 1: in-edges as old as the tree's time are not picked either; younger ones never are */
+    int32_t num_threads;
+    int32_t reserved;    /* 0 */
+} sage_attention_hetero_sampling;
+
+typedef struct sage_attention_sampled_type {
+    int64_t num_nodes;
+    int64_t *nodes;             /* [num_nodes] ids in the graph: seeds as given, then in order of discovery */
+    int64_t *trees;             /* [num_nodes] or null, if not disjoint: the seed's number, counted over all types */
+    int64_t *num_sampled_nodes; /* [num_hops + 1] */
+} sage_attention_sampled_type;
+
+typedef struct sage_attention_sampled_relation {
+    int64_t num_edges;
+    int64_t *sources;           /* [num_edges] positions in the nodes of source_type */
+    int64_t *targets;           /* [num_edges] positions in the nodes of target_type, never falling */
+    int64_t *edge_ids;          /* [num_edges] positions in the relation's graph */
+    int64_t *num_sampled_edges; /* [num_hops] */
+} sage_attention_sampled_relation;
+
+typedef struct sage_attention_hetero_sample {
+    int64_t num_types;
+    int64_t num_relations;
+    sage_attention_sampled_type *types;
+    sage_attention_sampled_relation *relations;
+} sage_attention_hetero_sample;
+
+/* Multi-hop sampling. A hop expands, for each relation in turn, the nodes of its target type that the hop before found
+ * first. Draws are a pure function of (seed, number of the relation, hop, node) and, in trees, of the seed node.
+ * With one type, one relation and no trees the picks are those of sage_attention_sample_hops. Times need disjoint = 1;
+ * the time of a tree is that of its seed. workspace may be null. */
+SAGE_ATTENTION_API int32_t sage_attention_sample_hetero(const sage_attention_node_type *types, int32_t num_types,
+                                                        const sage_attention_relation *relations,
+                                                        int32_t num_relations,
+                                                        const sage_attention_hetero_sampling *sampling,
+                                                        sage_attention_workspace *workspace,
+                                                        sage_attention_hetero_sample **out);
+SAGE_ATTENTION_API void sage_attention_hetero_sample_free(sage_attention_hetero_sample *sample);
+
+/* Running sums of weights [num_edges] within each target, for sage_attention_relation. Weights are finite, above 0. */
+SAGE_ATTENTION_API int32_t sage_attention_weight_sums(const sage_attention_graph *graph, const double *weights,
+                                                      double *out, int32_t num_threads);
 
 /* ---------------------------------------------------------------- attention */
 

@@ -9,7 +9,7 @@
 
 namespace sage {
 
-constexpr int kPoolBlocks = 8;  // two samples: the one in use and the one before
+constexpr int kPoolBlocks = 24;  // two samples, the one in use and the one before, over some node and edge types
 constexpr size_t kSmallestBlock = size_t{1} << 16;  // what is smaller is the allocator's business
 constexpr size_t kLargestBlock = size_t{1} << 26;   // one huge sample shall not hold its memory for ever
 
@@ -78,5 +78,40 @@ inline void block_give(BlockPool* pool, Block block) {
     }
     deallocate(block.data);
 }
+
+// Makes `block`, which *p points to, hold at least `count` elements and keeps the first `used`; false: out of memory.
+inline bool block_grow(BlockPool* pool, Block& block, int64_t** p, int64_t used, int64_t count) {
+    if (count < 0 || static_cast<uint64_t>(count) > SIZE_MAX / 2 / sizeof(int64_t)) return false;
+    const size_t bytes = static_cast<size_t>(count) * sizeof(int64_t);
+    if (*p && bytes <= block.bytes) return true;
+    const Block larger = block_take(pool, bytes);
+    if (!larger.data) return false;
+    if (used > 0) memcpy(larger.data, *p, static_cast<size_t>(used) * sizeof(int64_t));
+    block_give(pool, block);
+    block = larger;
+    *p = static_cast<int64_t*>(larger.data);
+    return true;
+}
+
+// Scratch out of a pool, for one scope.
+class PooledBuffer {
+  public:
+    explicit PooledBuffer(BlockPool* pool) : pool_(pool) {}
+    PooledBuffer(const PooledBuffer&) = delete;
+    PooledBuffer& operator=(const PooledBuffer&) = delete;
+    ~PooledBuffer() { block_give(pool_, block_); }
+    // Null: out of memory.
+    template <class T>
+    T* take(int64_t count) {
+        if (count < 0 || static_cast<uint64_t>(count) > SIZE_MAX / 2 / sizeof(T)) return nullptr;
+        block_give(pool_, block_);
+        block_ = block_take(pool_, static_cast<size_t>(count) * sizeof(T));
+        return static_cast<T*>(block_.data);
+    }
+
+  private:
+    BlockPool* pool_;
+    Block block_ = {nullptr, 0};
+};
 
 }  // namespace sage

@@ -130,20 +130,13 @@ struct HashRelabel {
     }
 };
 
-// Relabels the chunks of a hop in their order, while other threads still pick. Plain members are guarded by `mutex`.
+// Relabels the edges of a hop.
 template <class Table>
 struct Relabelling {
     Table table;
-    const int64_t* indptr;  // of the hop's rows
-    int64_t num_rows;
-    int64_t chunk_rows;
-    int64_t num_chunks;
-    volatile int64_t* done;  // [num_chunks]
     int64_t* sources;
     int64_t* nodes;
     int64_t num_nodes;
-    int64_t next_chunk = 0;
-    Mutex mutex = {};
 
     void relabel(int64_t begin, int64_t end) {
         int64_t count = num_nodes;
@@ -158,16 +151,25 @@ struct Relabelling {
         }
         num_nodes = count;
     }
+};
 
-    // Called after a chunk was marked done. Whoever holds the mutex relabels all that is ready; whoever does not leaves
-    // it to the holder, who looks once more after letting go.
-    void advance() {
+// Does a second step of chunks in their order, while other threads are still at the first. Plain members are guarded by
+// `mutex`, and so is what the second step touches.
+struct InOrder {
+    volatile int64_t* done;  // [num_chunks], all zero at first
+    int64_t num_chunks;
+    int64_t next_chunk = 0;
+    Mutex mutex = {};
+
+    InOrder(volatile int64_t* flags, int64_t count) : done(flags), num_chunks(count) { mutex_init(&mutex); }
+
+    // Called after the first step of a chunk. Whoever holds the mutex calls second(chunk) for all that are ready; whoever
+    // does not leaves it to the holder, who looks once more after letting go.
+    template <class F>
+    void finish(int64_t chunk, const F& second) {
+        atomic_store(&done[chunk], 1);
         while (mutex_try_lock(&mutex)) {
-            while (next_chunk < num_chunks && atomic_load(&done[next_chunk])) {
-                const int64_t first = next_chunk * chunk_rows;
-                relabel(indptr[first], indptr[min(num_rows, first + chunk_rows)]);
-                ++next_chunk;
-            }
+            while (next_chunk < num_chunks && atomic_load(&done[next_chunk])) second(next_chunk++);
             const int64_t waiting = next_chunk;
             mutex_unlock(&mutex);
             if (waiting == num_chunks || !atomic_load(&done[waiting])) return;

@@ -3,9 +3,7 @@
 // A hop is three steps over its frontier: count, pick and gather (sample_rows.h), relabel (relabel.h). The first two run
 // in chunks on all threads; relabelling is sequential by nature and follows chunk by chunk behind them, done by
 // whichever thread is free.
-#include "block_pool.h"
-#include "relabel.h"
-#include "sample_rows.h"
+#include "workspace.h"
 
 namespace sage {
 
@@ -71,15 +69,6 @@ int32_t check_nodes(const char* name, const int64_t* nodes, int64_t count, int32
 
 using namespace sage;
 
-struct sage_attention_workspace {
-    RelabelTable table;
-    Row* rows;
-    int64_t num_rows;
-    int64_t* done;
-    int64_t num_done;
-    BlockPool* pool;
-};
-
 namespace sage {
 namespace {
 
@@ -107,19 +96,7 @@ struct OwnedSample {
     Block sources;
     Block edge_ids;
 
-    // Makes `block`, which *p points to, hold at least `count` elements and keeps the first `used`.
-    bool grow(Block& block, int64_t** p, int64_t used, int64_t count) {
-        if (count < 0 || static_cast<uint64_t>(count) > SIZE_MAX / 2 / sizeof(int64_t)) return false;
-        const size_t bytes = static_cast<size_t>(count) * sizeof(int64_t);
-        if (*p && bytes <= block.bytes) return true;
-        const Block larger = block_take(pool, bytes);
-        if (!larger.data) return false;
-        if (used > 0) memcpy(larger.data, *p, static_cast<size_t>(used) * sizeof(int64_t));
-        block_give(pool, block);
-        block = larger;
-        *p = static_cast<int64_t*>(larger.data);
-        return true;
-    }
+    bool grow(Block& block, int64_t** p, int64_t used, int64_t count) { return block_grow(pool, block, p, used, count); }
 
     void release() {
         block_give(pool, nodes);
@@ -234,15 +211,16 @@ struct HopSampler {
         Fault fault;
         const auto picker = make_hop(graph, indices, rule, sample.nodes + begin, workspace.rows, indptr, sample.sources,
                                      sample.edge_ids, &fault);
-        Relabelling<Table> relabelling{table,          indptr,         num_rows,     chunk_rows,      num_chunks,
-                                       workspace.done, sample.sources, sample.nodes, sample.num_nodes};
-        mutex_init(&relabelling.mutex);
+        Relabelling<Table> relabelling{table, sample.sources, sample.nodes, sample.num_nodes};
+        InOrder in_order(workspace.done, num_chunks);
         parallel_for(added < kParallelPicks ? 1 : num_threads, num_chunks, [&](int64_t chunk, int32_t) {
             const int64_t first = chunk * chunk_rows;
             picker.run(first, min(num_rows, first + chunk_rows));
             if (atomic_load(&fault.claims)) return;  // what a bad index would address is not there
-            atomic_store(&relabelling.done[chunk], 1);
-            relabelling.advance();
+            in_order.finish(chunk, [&](int64_t ready) {
+                const int64_t row = ready * chunk_rows;
+                relabelling.relabel(indptr[row], indptr[min(num_rows, row + chunk_rows)]);
+            });
         });
         SAGE_TRY(report(fault, graph, "seeds"));
         sample.num_nodes = relabelling.num_nodes;
@@ -327,6 +305,8 @@ extern "C" sage_attention_workspace* sage_attention_workspace_create(void) {
 extern "C" void sage_attention_workspace_free(sage_attention_workspace* workspace) {
     if (!workspace) return;
     workspace->table.release();
+    for (int32_t t = 0; t < workspace->num_type_tables; ++t) workspace->type_tables[t].release();
+    free(workspace->type_tables);
     deallocate(workspace->rows);
     deallocate(workspace->done);
     block_pool_release(workspace->pool);

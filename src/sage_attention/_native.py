@@ -27,9 +27,15 @@ __all__ = [
     "SCORES",
     "Gradients",
     "GraphArgument",
+    "HeteroSample",
+    "HeteroSampling",
+    "NodeType",
     "Problem",
+    "Relation",
     "Result",
     "Sample",
+    "SampledRelation",
+    "SampledType",
     "Sampling",
     "Transposed",
     "address",
@@ -37,7 +43,7 @@ __all__ = [
     "library",
 ]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
@@ -78,6 +84,71 @@ class Sample(Structure):
         ("edge_ids", c_void_p),
         ("num_sampled_nodes", c_void_p),
         ("num_sampled_edges", c_void_p),
+    ]
+
+
+class NodeType(Structure):
+    """``sage_attention_node_type``."""
+
+    _fields_ = [("num_nodes", c_int64), ("seeds", c_void_p), ("num_seeds", c_int64), ("seed_times", c_void_p)]
+
+
+class Relation(Structure):
+    """``sage_attention_relation``."""
+
+    _fields_ = [
+        ("graph", GraphArgument),
+        ("source_type", c_int32),
+        ("target_type", c_int32),
+        ("fan_outs", c_void_p),
+        ("edge_times", c_void_p),
+        ("weight_sums", c_void_p),
+    ]
+
+
+class HeteroSampling(Structure):
+    """``sage_attention_hetero_sampling``."""
+
+    _fields_ = [
+        ("struct_size", c_int64),
+        ("seed", c_uint64),
+        ("num_hops", c_int64),
+        ("window", c_int64),
+        ("replace", c_int32),
+        ("disjoint", c_int32),
+        ("strategy", c_int32),
+        ("strict", c_int32),
+        ("num_threads", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class SampledType(Structure):
+    """``sage_attention_sampled_type``."""
+
+    _fields_ = [("num_nodes", c_int64), ("nodes", c_void_p), ("trees", c_void_p), ("num_sampled_nodes", c_void_p)]
+
+
+class SampledRelation(Structure):
+    """``sage_attention_sampled_relation``."""
+
+    _fields_ = [
+        ("num_edges", c_int64),
+        ("sources", c_void_p),
+        ("targets", c_void_p),
+        ("edge_ids", c_void_p),
+        ("num_sampled_edges", c_void_p),
+    ]
+
+
+class HeteroSample(Structure):
+    """``sage_attention_hetero_sample``."""
+
+    _fields_ = [
+        ("num_types", c_int64),
+        ("num_relations", c_int64),
+        ("types", POINTER(SampledType)),
+        ("relations", POINTER(SampledRelation)),
     ]
 
 
@@ -201,6 +272,20 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "sage_attention_sample_free": (None, [POINTER(Sample)]),
+    "sage_attention_sample_hetero": (
+        c_int32,
+        [
+            POINTER(NodeType),
+            c_int32,
+            POINTER(Relation),
+            c_int32,
+            POINTER(HeteroSampling),
+            c_void_p,
+            POINTER(POINTER(HeteroSample)),
+        ],
+    ),
+    "sage_attention_hetero_sample_free": (None, [POINTER(HeteroSample)]),
+    "sage_attention_weight_sums": (c_int32, [POINTER(GraphArgument), c_void_p, c_void_p, c_int32]),
     "sage_attention_forward": (c_int32, [POINTER(Problem), POINTER(Result)]),
     "sage_attention_backward": (
         c_int32,

@@ -46,7 +46,8 @@ class ArgumentError(SageAttentionError, ValueError):
     """A function was called with an argument it cannot take.
 
     Args:
-        argument: Name of the argument as the caller wrote it.
+        argument: Name of the argument as the caller wrote it; alone it is the whole message, for torch makes errors
+            of its worker processes anew from that.
         expected: What would have been right.
         got: What came instead.
         hint: What to do about it, if that is not obvious.
@@ -57,12 +58,13 @@ class ArgumentError(SageAttentionError, ValueError):
         sage_attention.errors.ArgumentError: fan_outs: expected a non-empty list of integers, got []
     """
 
-    def __init__(self, argument: str, expected: str, got: object, hint: str = "") -> None:
+    def __init__(self, argument: str, expected: str = "", got: object = "", hint: str = "") -> None:
         self.argument = argument
         self.expected = expected
         self.got = str(got)
         self.hint = hint
-        super().__init__(f"{argument}: expected {expected}, got {self.got}" + (f"; {hint}" if hint else ""))
+        text = f"{argument}: expected {expected}, got {self.got}" if expected else argument
+        super().__init__(text + (f"; {hint}" if hint else ""))
 
 
 class DataError(SageAttentionError, ValueError):

@@ -192,10 +192,9 @@ def sample_neighbours(
     threads = integer("num_threads", num_threads, 0, _MAX_THREADS)
     if workspace is not None and not isinstance(workspace, Workspace):
         raise ArgumentError("workspace", "a Workspace or None", type(workspace).__name__)
-    idle: list[Workspace] = graph._idle_workspaces  # noqa: SLF001
-    used = workspace if workspace is not None else _take(idle)
+    held = borrowed(graph._idle_workspaces) if workspace is None else workspace.hold()  # noqa: SLF001
     pointer = POINTER(_native.Sample)()
-    with used.hold() as scratch:
+    with held as scratch:
         status = _native.library().sage_attention_sample_hops(
             ctypes.byref(topology),
             scratch,
@@ -208,17 +207,32 @@ def sample_neighbours(
             threads,
             ctypes.byref(pointer),
         )
-    if workspace is None:
-        idle.append(used)
     _native.check(status)
     return adopt(pointer, graph.edge_ids)
 
 
-def _take(idle: list[Workspace]) -> Workspace:
+@contextlib.contextmanager
+def borrowed(idle: list[Workspace]) -> Iterator[int]:
+    """Takes a workspace out of a list, or a new one, gives its native pointer, and puts it back.
+
+    Args:
+        idle: Workspaces that nobody uses.
+
+    Example:
+        >>> idle = []
+        >>> with borrowed(idle) as pointer:
+        ...     len(idle)
+        0
+        >>> len(idle)
+        1
+    """
     try:
-        return idle.pop()
+        workspace = idle.pop()
     except IndexError:
-        return Workspace()
+        workspace = Workspace()
+    with workspace.hold() as pointer:
+        yield pointer
+    idle.append(workspace)
 
 
 def _graph_argument(graph: Any) -> _native.GraphArgument:

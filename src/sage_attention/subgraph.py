@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import weakref
-from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _native
 from ._arrays import integer, read_only
+from ._memory import NativeMemory, numbers
 from .graph import Graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["SampledSubgraph", "adopt"]
-
-_INT64 = np.dtype(np.int64).str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,26 +132,6 @@ def _restore(*fields: Any) -> SampledSubgraph:
     return sample
 
 
-class _Owner:
-    """Frees a native sample when the last array on it is gone."""
-
-    def __init__(self, pointer: Any) -> None:
-        weakref.finalize(self, _native.library().sage_attention_sample_free, pointer).atexit = False
-
-
-class _Memory:
-    """What NumPy needs to see `count` int64 of an owner's memory as an array."""
-
-    def __init__(self, owner: _Owner, start: int | None, count: int) -> None:
-        self._owner = owner
-        self.__array_interface__ = {
-            "shape": (count,),
-            "typestr": _INT64,
-            "data": (start or 0, True),
-            "version": 3,
-        }
-
-
 def adopt(pointer: Any, graph_edge_ids: NDArray[np.int64] | None) -> SampledSubgraph:
     """Takes over a native sample, which is freed with the last array on it.
 
@@ -163,23 +139,15 @@ def adopt(pointer: Any, graph_edge_ids: NDArray[np.int64] | None) -> SampledSubg
         pointer: Pointer to a ``sage_attention_sample``.
         graph_edge_ids: int64, the `edge_ids` of the graph it was drawn from.
     """
-    owner = _Owner(pointer)
+    view = NativeMemory(pointer, _native.library().sage_attention_sample_free).view
     sample = pointer.contents
-
-    def view(start: int | None, count: int) -> NDArray[np.int64]:
-        return cast("NDArray[np.int64]", np.asarray(_Memory(owner, start, count)))
-
     hops = sample.num_hops
     return SampledSubgraph(
         view(sample.nodes, sample.num_nodes),
         view(sample.indptr, sample.num_expanded + 1),
         view(sample.sources, sample.num_edges),
         view(sample.edge_ids, sample.num_edges),
-        _numbers(sample.num_sampled_nodes, hops + 1),
-        _numbers(sample.num_sampled_edges, hops),
+        numbers(sample.num_sampled_nodes, hops + 1),
+        numbers(sample.num_sampled_edges, hops),
         graph_edge_ids,
     )
-
-
-def _numbers(start: int, count: int) -> tuple[int, ...]:
-    return tuple(array("q", ctypes.string_at(start, 8 * count)))
