@@ -1,0 +1,248 @@
+"""What makes the batches of a loader repeatable, and has them ready when they are asked for.
+
+An epoch has a key, each of its batches another. The order of the seeds is a function of the first, all draws of a
+batch of the second. The key of a batch travels with its indices, so that worker processes and threads give the same
+batches, several iterations do not disturb each other, and an epoch can be taken up again where it was left.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory
+from torch_geometric.data import Data, HeteroData
+
+from sage_attention._arrays import integer
+from sage_attention.errors import ArgumentError
+
+from .sampler import NeighborSampler, draws_named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Epochs"]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Epochs:
+    """A mixin before one of PyTorch Geometric's loaders.
+
+    Args:
+        *args: The loader's.
+        seed: Names the sequence of batches; None: torch's generator does.
+        prefetch: Batches that a thread makes ahead, 0 for none.
+        **kwargs: The loader's.
+
+    Raises:
+        ArgumentError: An argument is not what is said above.
+    """
+
+    _begun: tuple[int, int]  # key of the newest epoch, its first batch
+
+    def __init__(self, *args: Any, seed: int | None, prefetch: int, **kwargs: Any) -> None:
+        self._seed = None if seed is None else integer("seed", seed, 0, 2**63 - 1)
+        self._prefetch = integer("prefetch", prefetch, 0, 2**20)
+        self._next_epoch = self._epoch = self._batch = self._skip = self._run = 0
+        super().__init__(*args, **kwargs)
+        # torch lets nobody set it, since samplers are made for it; these ask for its length alone.
+        self.__dict__["dataset"] = _Positions(len(self.dataset))  # type: ignore[attr-defined]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration is; each is one further by itself.
+
+        Args:
+            epoch: From 0 on.
+        """
+        self._next_epoch = self._epoch = integer("epoch", epoch, 0, 2**63 - 1)
+        self._batch = self._skip = 0
+        self._run += 1
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the newest iteration is: so many batches of so many-th epoch were handed out.
+
+        Raises:
+            ArgumentError: The loader has no seed.
+        """
+        if self._seed is None:
+            raise ArgumentError("seed", "a number, which makes epochs repeatable", None)
+        return {"seed": self._seed, "epoch": self._epoch, "batch": self._batch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Lets the next iteration go on where another one was.
+
+        Args:
+            state: What `state_dict` gave.
+
+        Raises:
+            ArgumentError: It is of a loader with another seed, or none at all.
+        """
+        if not isinstance(state, dict) or set(state) != {"seed", "epoch", "batch"}:
+            raise ArgumentError("state", "what state_dict gave", f"{state!r}")
+        if self._seed is None or state["seed"] != self._seed:
+            raise ArgumentError("state", f"one of a loader with seed {self._seed}", state["seed"])
+        batch = integer("state['batch']", state["batch"], 0)
+        self.set_epoch(state["epoch"])
+        self._batch = self._skip = batch
+
+    def __iter__(self) -> Iterator[Any]:
+        self._epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
+        self._batch, self._skip = self._skip, 0
+        self._run += 1
+        # Either way all of the epoch hangs on one number.
+        key = int(torch.randint(0, 2**63 - 1, ())) if self._seed is None else _mixed(self._seed, self._epoch)
+        self._begun = key, self._batch
+        return _Counted(self, super().__iter__(), self._run)  # type: ignore[misc]
+
+    def collate_fn(self, index: Any) -> Any:
+        """Samples one batch.
+
+        Args:
+            index: Positions [n] among the seeds, as an iteration gives them or as a caller does.
+        """
+        if not isinstance(index, _Named):
+            return super().collate_fn(index)  # type: ignore[misc]
+        single = torch.as_tensor(index.positions).dim() == 0  # batch_size=None
+        with draws_named(index.key):
+            return super().collate_fn([int(index.positions)] if single else index.positions)  # type: ignore[misc]
+
+    @property
+    def _index_sampler(self) -> Any:
+        return _Indices(self, super()._index_sampler)  # type: ignore[misc]
+
+    def _get_iterator(self) -> Iterator[Any]:
+        sampler = getattr(self, "node_sampler", None) or getattr(self, "link_sampler", None)
+        # Other samplers may draw from torch's generator, or mind what thread they are in.
+        if self.num_workers == 0 and self._prefetch > 0 and isinstance(sampler, NeighborSampler):  # type: ignore[attr-defined]
+            # As torch's iterators do, so that the next epoch is the same one whichever of them is used.
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)  # type: ignore[attr-defined]
+            return self._ahead(iter(self._index_sampler))
+        return super()._get_iterator()  # type: ignore[misc,no-any-return]
+
+    def _ahead(self, indices: Iterator[Any]) -> Iterator[Any]:
+        """Batches that a thread samples, and gathers where that is ours to do. What users bring stays in this one."""
+        plain: Any = copy.copy(self)
+        transform, plain.transform = plain.transform, None
+        gathers = plain.transform_sampler_output is None and isinstance(plain.data, (Data, HeteroData))
+        plain.filter_per_worker = gathers
+        pins = plain.pin_memory and torch.cuda.is_available()
+
+        def make(index: Any, with_gradients: bool) -> Any:
+            with torch.set_grad_enabled(with_gradients):  # each thread has a setting of its own
+                return type(plain).collate_fn(plain, index)  # torch keeps the one that is bound to this loader
+
+        def submit(count: int) -> None:
+            for index in itertools.islice(indices, count):
+                waiting.append(pool.submit(make, index, torch.is_grad_enabled()))
+
+        waiting: deque[Future[Any]] = deque()
+        with ThreadPoolExecutor(1, thread_name_prefix="sage-attention-loader") as pool:
+            try:
+                submit(self._prefetch)
+                while waiting:
+                    batch = waiting.popleft().result()
+                    submit(1)
+                    batch = batch if gathers else plain.filter_fn(batch)
+                    batch = batch if transform is None else transform(batch)
+                    yield pin_memory(batch) if pins else batch  # type: ignore[no-untyped-call]
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+
+class _Named(NamedTuple):
+    """The positions of a batch and the key that names its draws."""
+
+    key: int
+    positions: Any
+
+
+class _Positions(Sequence[Any]):
+    """Positions among the seeds, which lets batches of them through as they are."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return index if isinstance(index, _Named) else range(self._count)[index]
+
+    def __getitems__(self, indices: Any) -> Any:
+        return indices if isinstance(indices, _Named) else [self[index] for index in indices]
+
+
+class _Indices:
+    """A sampler of indices, in the order that the key of the epoch names, without the batches that are skipped."""
+
+    def __init__(self, loader: Any, sampler: Any) -> None:
+        self._loader = loader
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[_Named]:
+        # What is read here and now: by the time of the first batch, another iteration may have begun.
+        return self._named(*self._loader._begun)  # noqa: SLF001
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def _named(self, key: int, first: int) -> Iterator[_Named]:
+        positions: Iterator[Any] | None = None
+        state = torch.Generator().manual_seed(_mixed(key, -1)).get_state()
+        for number in itertools.count():
+            # Samplers draw from torch's generator, some of them all along the way.
+            before = torch.get_rng_state()
+            torch.set_rng_state(state)
+            try:
+                if positions is None:
+                    positions = iter(self._sampler)
+                found = next(positions)
+            except StopIteration:
+                return
+            finally:
+                state = torch.get_rng_state()
+                torch.set_rng_state(before)
+            if number >= first:
+                yield _Named(_mixed(key, number), found)
+
+
+class _Counted:
+    """The batches of an iteration; the loader is told how many of its newest one were handed out."""
+
+    def __init__(self, loader: Any, batches: Iterator[Any], run: int) -> None:
+        self._loader = loader
+        self._batches = batches
+        self._run = run
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            if loader._run == self._run:  # noqa: SLF001
+                loader._epoch, loader._batch = loader._next_epoch, 0  # noqa: SLF001
+            raise
+        if loader._run == self._run:  # noqa: SLF001
+            loader._batch += 1  # noqa: SLF001
+        return batch
+
+
+def _mixed(key: int, number: int) -> int:
+    """A key below 2^63 for something numbered of what has a key: SplitMix64's finaliser."""
+    x = (key + (number + 2) * _GOLDEN) % 2**64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return (x ^ (x >> 31)) >> 1

@@ -1,0 +1,209 @@
+"""NeighborLoader and LinkNeighborLoader: PyTorch Geometric's, with our sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch_geometric.loader
+from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
+
+from .epochs import Epochs
+from .negatives import NegativeSampling
+from .sampler import NeighborSampler
+from .stores import StoredEdgeFeatures
+
+__all__ = ["LinkNeighborLoader", "NeighborLoader"]
+
+
+class NeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.NeighborLoader):  # type: ignore[misc]
+    """Mini-batches around seed nodes.
+
+    Args:
+        data: Data, HeteroData, or (FeatureStore, GraphStore).
+        num_neighbors: Fan-outs, one for each hop, -1 for all; or edge type -> fan-outs.
+        input_nodes: Seed nodes: indices, a mask, or (node type, either); all nodes by default.
+        input_time: Times of the seeds, if not those of the nodes. Needs `time_attr`.
+        replace: As `NeighborSampler`'s, and so are the arguments up to `weight_attr`.
+        subgraph_type: See there.
+        disjoint: See there.
+        temporal_strategy: See there.
+        time_attr: See there.
+        weight_attr: See there.
+        transform: Is given each batch and returns what takes its place.
+        transform_sampler_output: Is given what was sampled, before features are fetched.
+        is_sorted: Accepted; the order is found out.
+        filter_per_worker: Whether worker processes fetch the features.
+        neighbor_sampler: A sampler to use; the arguments about sampling are then not looked at.
+        directed: False is the old name of subgraph_type="induced".
+        seed: Names the sequence of batches: order and samples of each epoch. None: torch's generator does.
+        num_threads: Threads that sample a batch, 0 for one per core. The result does not depend on it.
+        prefetch: Batches that a thread has ready ahead where there are no worker processes; 0 for none. Features
+            from stores are fetched, and transforms called, by the caller's thread.
+        **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers ...
+
+    Raises:
+        ValueError: As PyTorch Geometric's.
+        ArgumentError: As `NeighborSampler`'s.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> data = Data(torch.eye(4), torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> loader = NeighborLoader(data, [1, 1], input_nodes=torch.tensor([3]), batch_size=1)
+        >>> next(iter(loader)).n_id
+        tensor([3, 2, 1])
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        input_nodes: Any = None,
+        input_time: Any = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Any = None,
+        transform_sampler_output: Any = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        seed: int | None = None,
+        num_threads: int = 0,
+        prefetch: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        if neighbor_sampler is None:
+            neighbor_sampler = NeighborSampler(
+                data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
+                is_sorted, directed=directed, seed=seed, num_threads=num_threads,
+            )  # fmt: skip
+        super().__init__(
+            data, num_neighbors, input_nodes, input_time,
+            time_attr=time_attr, transform=transform, transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
+            seed=seed, prefetch=prefetch, **kwargs,
+        )  # fmt: skip
+
+    def __call__(self, index: Any, input_time: Any = None) -> Any:
+        """One batch, outside of an iteration.
+
+        Args:
+            index: Positions [n] among the input nodes; with `input_time`, nodes.
+            input_time: Times of the nodes [n].
+        """
+        if input_time is None:
+            return super().__call__(index)
+        nodes = torch.as_tensor(index)
+        inputs = NodeSamplerInput(torch.arange(len(nodes)), nodes, input_time, self.input_data.input_type)
+        return self.filter_fn(self.node_sampler.sample_from_nodes(inputs))
+
+
+class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.LinkNeighborLoader):  # type: ignore[misc]
+    """Mini-batches around seed edges.
+
+    Args:
+        data: Data, HeteroData, or (FeatureStore, GraphStore).
+        num_neighbors: Fan-outs, one for each hop, -1 for all; or edge type -> fan-outs.
+        edge_label_index: Seed edges [2, n], or (edge type, seed edges); all edges by default.
+        edge_label: Labels of the seed edges.
+        edge_label_time: Times of the seed edges. Goes together with `time_attr`.
+        replace: As `NeighborSampler`'s, and so are `subgraph_type` to `temporal_strategy`.
+        subgraph_type: See there.
+        disjoint: See there.
+        temporal_strategy: See there.
+        neg_sampling: Which edges that are not there join each batch: our NegativeSampling or PyTorch Geometric's.
+        neg_sampling_ratio: Its old name for binary ones.
+        time_attr: As `NeighborSampler`'s.
+        weight_attr: As `NeighborSampler`'s.
+        transform: Is given each batch and returns what takes its place.
+        transform_sampler_output: Is given what was sampled, before features are fetched.
+        is_sorted: Accepted; the order is found out.
+        filter_per_worker: Whether worker processes fetch the features.
+        neighbor_sampler: A sampler to use; the arguments about sampling are then not looked at.
+        directed: False is the old name of subgraph_type="induced".
+        seed: As `NeighborLoader`'s, and so are `num_threads` and `prefetch`.
+        num_threads: See there.
+        prefetch: See there.
+        **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers ...
+
+    Raises:
+        ValueError: As PyTorch Geometric's.
+        ArgumentError: As `NeighborSampler`'s.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> data = Data(torch.eye(4), torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> loader = LinkNeighborLoader(data, [1], edge_label_index=torch.tensor([[0], [3]]), batch_size=1)
+        >>> batch = next(iter(loader))
+        >>> batch.n_id, batch.edge_label_index
+        (tensor([0, 3, 2]), tensor([[0],
+                [1]]))
+    """
+
+    neg_sampling: Any
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        edge_label_index: Any = None,
+        edge_label: Any = None,
+        edge_label_time: Any = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        transform: Any = None,
+        transform_sampler_output: Any = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: Any = None,
+        directed: bool = True,
+        *,
+        seed: int | None = None,
+        num_threads: int = 0,
+        prefetch: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        if neighbor_sampler is None:
+            neighbor_sampler = NeighborSampler(
+                data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
+                is_sorted, directed=directed, seed=seed, num_threads=num_threads,
+            )  # fmt: skip
+        super().__init__(
+            data, num_neighbors, edge_label_index, edge_label, edge_label_time,
+            neg_sampling=NegativeSampling.cast(neg_sampling), neg_sampling_ratio=neg_sampling_ratio,
+            time_attr=time_attr, transform=transform, transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
+            seed=seed, prefetch=prefetch, **kwargs,
+        )  # fmt: skip
+
+        negatives: Any = self.neg_sampling
+        if getattr(negatives, "strict", False):
+            self.neg_sampling = negatives.beside(torch.stack([self.input_data.row, self.input_data.col]))
+
+    def __call__(self, index: Any, input_time: Any = None) -> Any:
+        """One batch, outside of an iteration.
+
+        Args:
+            index: Positions [n] among the seed edges, or edges [2, n].
+            input_time: Times of such edges [n].
+        """
+        edges = torch.as_tensor(index)
+        if edges.dim() == 1:
+            return super().__call__(index)
+        positions = torch.arange(edges.shape[1])
+        inputs = EdgeSamplerInput(positions, *edges, time=input_time, input_type=self.input_data.input_type)
+        return self.filter_fn(self.link_sampler.sample_from_edges(inputs, self.neg_sampling))
