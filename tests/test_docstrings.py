@@ -1,4 +1,4 @@
-"""The examples in the docstrings and in the README run and print what they say."""
+"""The examples in the docstrings, in the README and in the pages of the documentation run and print what they say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import sage_attention
 from sage_attention import MissingDependencyError
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 OPTIONAL = {"networkx", "psutil", "pyarrow", "rich", "safetensors", "scipy", "torch", "torch_geometric"}
 # By file: the library beside the modules is named like an extension module, and is none.
 PACKAGE = Path(sage_attention.__file__).parent
@@ -46,9 +46,11 @@ def test_docstring_examples(name, tmp_path, monkeypatch):
     assert runner.summarize(verbose=False).failed == 0, "".join(report)
 
 
-def test_readme_examples():
+@pytest.mark.parametrize("page", ["README.md", "docs/pyg.md"])
+def test_examples_of_pages(page):
     load("torch_geometric")
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(README), "exec"), names)
-    assert names["out"].shape == (4, 2, 8)
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, page, "exec"), names)
+    if page == "README.md":
+        assert names["out"].shape == (4, 2, 8)

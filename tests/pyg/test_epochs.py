@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTorch Geometric's classes")
+
 import torch
-
-pytest.importorskip("torch_geometric")
-
 from torch.utils.data import RandomSampler, WeightedRandomSampler
 from torch_geometric.loader import ImbalancedSampler
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+
+pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTorch Geometric's classes")
+
 import torch
-
-pytest.importorskip("torch_geometric")
-
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput

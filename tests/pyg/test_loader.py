@@ -6,11 +6,11 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import chisquare
 
-pytest.importorskip("torch_geometric")
+pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTorch Geometric's classes")
 
+import torch
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import ImbalancedSampler, NodeLoader

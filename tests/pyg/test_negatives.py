@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import chisquare
 
-pytest.importorskip("torch_geometric")
+pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTorch Geometric's classes")
 
+import torch
 import torch_geometric.loader
 from torch_geometric.data import Data
 from torch_geometric.sampler import EdgeSamplerInput

@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import chisquare
 
-pytest.importorskip("torch_geometric")
+pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTorch Geometric's classes")
 
+import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import BidirectionalNeighborSampler, EdgeSamplerInput, NodeSamplerInput
 from torch_geometric.sampler.base import DataType, NumNeighbors, SubgraphType

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pytest
+
+pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTorch Geometric's classes")
+
 import torch
-
-pytest.importorskip("torch_geometric")
-
 from torch_geometric.data import Data, EdgeAttr, HeteroData, TensorAttr
 
 from pyg_cases import BUYS, KNOWS, SOLD, Edges, Features, assert_aligned, made_data, made_hetero, same, stored

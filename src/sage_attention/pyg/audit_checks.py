@@ -48,7 +48,13 @@ class Known:
         sampler = getattr(loader, "node_sampler", None) or getattr(loader, "link_sampler", None)
         own = getattr(sampler, "_topology", None)
         self.data = data
-        self.draws_negatives = getattr(loader, "neg_sampling", None) is not None
+        label = getattr(getattr(loader, "input_data", None), "label", None)
+        # Without negative sampling 0 may be the first of several classes of edges.
+        self.zero_is_negative: bool | None = None
+        if getattr(loader, "neg_sampling", None) is not None:
+            self.zero_is_negative = True
+        elif label is not None:
+            self.zero_is_negative = bool((label <= 1).all())
         self.topology: Topology = own if own is not None and time_attr is None else Topology(data, time_attr)
         self.node_time: dict[str, Tensor] = self.topology.node_time
         self.edge_time: dict[EdgeType, Tensor] = self.topology.edge_time
@@ -87,7 +93,7 @@ class Known:
     @functools.cache  # noqa: B019 - lives as long as the audit
     def positive(self, edge_type: EdgeType) -> KnownEdges:
         """All edges that a negative one must not be."""
-        return KnownEdges(self.topology.num_nodes[edge_type[-1]], [*self.topology.edges(edge_type), *self.links])
+        return KnownEdges([*self.topology.edges(edge_type), *self.links])
 
     def store(self, batch_type: Any) -> Any:
         """Where the data keeps the attributes of a node or edge type; None if that is a feature store."""
@@ -126,16 +132,18 @@ def _same(one: Tensor, other: Tensor) -> Tensor:
     equal = one == other
     if one.is_floating_point():
         equal |= one.isnan() & other.isnan()
-    return equal.reshape(len(one), -1).all(1)
+    return equal if equal.dim() == 1 else equal.flatten(1).all(1)
 
 
-def _differing(batch_store: Any, data_store: Any, ids: Tensor, skipped: set[str]) -> Iterator[tuple[str, int, int]]:
+def _differing(batch_store: Any, data_store: Any, ids: Tensor, *, edges: bool) -> Iterator[tuple[str, int, int]]:
     """Of each attribute with a row for each id: its name, how many rows differ from the data's, how many there are."""
     if data_store is None:
         return
     size = len(ids)
     for name, value in batch_store.items():
-        if name in skipped or not isinstance(value, torch.Tensor) or name not in data_store:
+        if name in _NO_ATTRIBUTES or not isinstance(value, torch.Tensor) or name not in data_store:
+            continue
+        if not (data_store.is_edge_attr(name) if edges else data_store.is_node_attr(name)):
             continue
         original = data_store[name]
         if not isinstance(original, torch.Tensor) or value.dim() == 0 or len(value) != size or original.dim() == 0:
@@ -169,11 +177,11 @@ def _look_attributes(batch: Any, known: Known) -> dict[str, int]:
     for view in _edge_views(batch):
         e_id, store = view.store.get("e_id"), known.store(view.edge_type)
         if e_id is not None:
-            for name, wrong, size in _differing(view.store, store, e_id, _NO_ATTRIBUTES):
+            for name, wrong, size in _differing(view.store, store, e_id, edges=True):
                 counts["seen"] += size
                 counts[f"wrong:{name}"] = counts.get(f"wrong:{name}", 0) + wrong
     for node_type, nodes in _node_views(batch):
-        for name, wrong, size in _differing(nodes, known.store(node_type), nodes.n_id, _NO_ATTRIBUTES):
+        for name, wrong, size in _differing(nodes, known.store(node_type), nodes.n_id, edges=False):
             counts["seen"] += size
             counts[f"wrong:{name}"] = counts.get(f"wrong:{name}", 0) + wrong
     return counts
@@ -229,10 +237,10 @@ def _labelled(batch: Any, known: Known) -> Iterator[tuple[EdgeType, Tensor, Tens
         ends = torch.stack([_ids(batch, edge_type[0])[index[0]], _ids(batch, edge_type[-1])[index[1]]])
         label = store.get("edge_label")
         positive = torch.ones(ends.shape[1], dtype=torch.bool)
-        # Without negative sampling 0 may be the first of several classes of edges.
-        tells = label is not None and len(label) == len(positive)
-        if tells and (known.draws_negatives or bool((label <= 1).all())):
-            positive = label.reshape(len(label), -1).bool().any(1)
+        if label is not None and len(label) == len(positive):
+            binary = bool((label <= 1).all()) if known.zero_is_negative is None else known.zero_is_negative
+            if binary:
+                positive = label.bool() if label.dim() == 1 else label.flatten(1).bool().any(1)
         yield edge_type, ends[:, positive], ends[:, ~positive]
     for edge_type, source, target in _triplets(batch):
         sources = _ids(batch, edge_type[0])[source.src_index]
@@ -266,10 +274,9 @@ def _look_labels(batch: Any, known: Known) -> dict[str, int]:
     for edge_type, positive, _ in _labelled(batch, known):
         for view in _edge_views(batch):
             if view.edge_type == edge_type:
-                num_targets = known.topology.num_nodes[edge_type[-1]]
-                message = KnownEdges(num_targets, [view.ends.numpy()])
+                message = KnownEdges([view.ends.numpy()])
                 counts["seen"] += positive.shape[1]
-                counts["wrong"] += int(message.hold(positive[0], positive[1]).sum())
+                counts["wrong"] += int(message.hold(*positive.numpy()).sum())
     return counts
 
 
@@ -277,7 +284,7 @@ def _look_negatives(batch: Any, known: Known) -> dict[str, int]:
     counts = {"seen": 0, "wrong": 0}
     for edge_type, _, negative in _labelled(batch, known):
         counts["seen"] += negative.shape[1]
-        counts["wrong"] += int(known.positive(edge_type).hold(negative[0], negative[1]).sum())
+        counts["wrong"] += int(known.positive(edge_type).hold(*negative.numpy()).sum())
     return counts
 
 
