@@ -13,7 +13,7 @@ from wine import BenchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CACHE = Path(__file__).parents[2] / "build/zig"  # as in cross_wheels.py
+CACHE = Path(__file__).absolute().parents[2] / "build/zig"  # as in cross_wheels.py
 
 
 def compile_c(sources: Sequence[Path], program: Path, *options: str) -> None:
@@ -27,11 +27,14 @@ def compile_c(sources: Sequence[Path], program: Path, *options: str) -> None:
     Raises:
         BenchError: They do not compile, or there is no zig.
     """
-    # Processor, optimisation and cache are the wheel's: zig compiles Windows' C library once for both.
+    # Processor, optimisation and cache are the wheel's: zig compiles Windows' C library once for both. Unless it stands in
+    # the folder it works in: then it names its own files otherwise, and takes them for others.
     target = ("-target", "x86_64-windows-gnu", "-mcpu=x86_64", "-O3", "-s")
-    command = [sys.executable, "-m", "ziglang", "cc", *target, *options, "-o", program, *sources]
-    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(CACHE)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "ziglang", "cc", *target, *options, "-o", program.absolute()]
+    done = subprocess.run(
+        [*command, *(source.absolute() for source in sources)], cwd=program.parent,
+        env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(CACHE)}, capture_output=True, text=True,
+    )  # fmt: skip
     if done.returncode:
         hint = "; pip install ziglang" if "No module named ziglang" in done.stderr else ""
         raise BenchError(f"{program.name}: zig cannot compile {sources[0].name}{hint}\n{done.stderr}")
