@@ -27,8 +27,8 @@ def compile_c(sources: Sequence[Path], program: Path, *options: str) -> None:
     Raises:
         BenchError: They do not compile, or there is no zig.
     """
-    # Processor, optimisation and cache are the wheel's: zig compiles Windows' C library once for both. Unless it stands in
-    # the folder it works in: then it names its own files otherwise, and takes them for others.
+    # Processor, optimisation and cache are the wheel's: zig compiles Windows' C library once for both. It takes its own
+    # files for others where they lie in the folder it works in, and so must not work in the repository's.
     target = ("-target", "x86_64-windows-gnu", "-mcpu=x86_64", "-O3", "-s")
     command = [sys.executable, "-m", "ziglang", "cc", *target, *options, "-o", program.absolute()]
     done = subprocess.run(
