@@ -25,6 +25,12 @@ STRUCTURES = {
     "sage_attention_graph": _native.GraphArgument,
     "sage_attention_sampling": _native.Sampling,
     "sage_attention_sample": _native.Sample,
+    "sage_attention_node_type": _native.NodeType,
+    "sage_attention_relation": _native.Relation,
+    "sage_attention_hetero_sampling": _native.HeteroSampling,
+    "sage_attention_sampled_type": _native.SampledType,
+    "sage_attention_sampled_relation": _native.SampledRelation,
+    "sage_attention_hetero_sample": _native.HeteroSample,
     "sage_attention_problem": _native.Problem,
     "sage_attention_result": _native.Result,
     "sage_attention_transposed": _native.Transposed,
@@ -127,7 +133,7 @@ def test_abi_version_agrees(header):
 
 def test_enumerations_agree(header):
     values = {name: int(value) for name, value in re.findall(r"SAGE_ATTENTION_(\w+) = (\d+)", header)}
-    mirrored = {score.upper(): value for score, value in _native.SCORES.items()}
+    mirrored = {name.upper(): value for name, value in {**_native.SCORES, **_native.STRATEGIES}.items()}
     mirrored |= {name: getattr(_native, name) for name in ("FLOAT32", "FLOAT64", "INT32", "INT64")}
     mirrored |= {name: getattr(_native, f"_{name}") for name in ("INVALID_ARGUMENT", "OUT_OF_MEMORY", "UNSUPPORTED")}
     assert mirrored == {name: value for name, value in values.items() if name != "OK"}

@@ -25,6 +25,7 @@ __all__ = [
     "FLOAT32",
     "FLOAT64",
     "SCORES",
+    "STRATEGIES",
     "Gradients",
     "GraphArgument",
     "HeteroSample",
@@ -48,6 +49,7 @@ _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
 SCORES = {"gat": 0, "gatv2": 1, "dot": 2}
+STRATEGIES = {"uniform": 0, "last": 1}
 
 
 class GraphArgument(Structure):

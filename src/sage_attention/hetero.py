@@ -32,7 +32,6 @@ EdgeType = tuple[str, str, str]
 
 _MAX_THREADS = 2**31 - 1
 _MAX_FAN_OUT = 2**32
-_STRATEGIES = {"uniform": 0, "last": 1}
 
 
 class Relation:
@@ -209,8 +208,8 @@ class HeteroSampler:
             ArgumentError: An argument is not what is said above.
             MemoryError: There is not enough memory.
         """
-        if strategy not in _STRATEGIES:
-            raise ArgumentError("strategy", f"one of {_quoted(_STRATEGIES)}", repr(strategy))
+        if strategy not in _native.STRATEGIES:
+            raise ArgumentError("strategy", f"one of {_quoted(_native.STRATEGIES)}", repr(strategy))
         by_relation, num_hops = self._fan_outs(fan_outs)
         nodes = {name: _of_type("seeds", name, values) for name, values in self._of_types("seeds", seeds).items()}
         times = {
@@ -235,7 +234,7 @@ class HeteroSampler:
             -1 if window is None else integer("window", window, 0, 2**63 - 1),
             bool(replace),
             bool(disjoint),
-            _STRATEGIES[strategy],
+            _native.STRATEGIES[strategy],
             bool(strict),
             integer("num_threads", num_threads, 0, _MAX_THREADS),
         )

@@ -315,7 +315,8 @@ def test_the_loader_goes_on_after_an_error():
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background are started without
 sys.path.insert(0, sys.argv[1])
 from pyg_cases import made_data
 from sage_attention.pyg import NeighborLoader

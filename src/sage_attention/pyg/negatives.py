@@ -200,7 +200,7 @@ def draw_targets_apart(
         ArgumentError: A source has an edge to all that may be drawn.
     """
     targets = np.zeros_like(sources)
-    places = np.arange(len(sources))
+    places = np.arange(len(sources), dtype=np.int64)
     for _ in range(_ROUNDS):
         targets[places] = draws.draw(_shares(len(places), generator), None if times is None else times[places])
         places = places[_held(known, sources[places], targets[places])]
@@ -239,7 +239,7 @@ def draw_pairs_apart(
         ArgumentError: No pair without an edge was found.
     """
     sources, targets = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    places = np.arange(count)
+    places = np.arange(count, dtype=np.int64)
     for _ in range(_ROUNDS):
         given = None if times is None else times[places]
         for ends, draws in ((sources, source_draws), (targets, target_draws)):
@@ -266,7 +266,7 @@ def _one_apart(
 ) -> int | None:
     """A target for one of the few sources that have an edge to nearly all: what is left for it is listed."""
     taken = np.concatenate([edges.targets_of(source) for edges in known])
-    left = np.setdiff1d(np.arange(draws.num_nodes), taken)
+    left = np.setdiff1d(np.arange(draws.num_nodes, dtype=np.int64), taken)
     weights = draws.weights_of(left, time)
     if not weights.any():
         return None
