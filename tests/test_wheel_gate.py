@@ -305,7 +305,7 @@ def test_table_and_exit_status(tmp_path):
         digest,
         "x86_64",
         "1",
-        "18",
+        str(len(EXPORTS)),
         "glibc",
         "2.17",
         "2",
