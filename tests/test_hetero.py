@@ -64,7 +64,9 @@ def twin(sampler, columns, seeds, fan_outs, **options):
     strategy = options.pop("strategy", "uniform")
     options.pop("num_threads", None)
     seeds = {name: [int(node) for node in nodes] for name, nodes in seeds.items()}
-    sample = reference.sample_hetero(relations, sampler.num_nodes, seeds, last_only=strategy == "last", **options)
+    labor = strategy if strategy.startswith("labor") else None
+    options = {**options, "last_only": strategy == "last", "labor": labor}
+    sample = reference.sample_hetero(relations, sampler.num_nodes, seeds, **options)
     return sample, orders
 
 
@@ -93,6 +95,7 @@ def test_against_the_twin(data):
     num_nodes = {name: int(rng.integers(0, count + 1)) for name, count in TYPES.items()} if several else {"node": 40}
     edge_types = EDGE_TYPES if several else [LOOP]
     times, weights = data.draw(st.booleans()), data.draw(st.booleans())
+    strategies = ["uniform", "last"] if weights else ["uniform", "last", "labor", "labor_sequential"]
     sampler, columns = make(rng, num_nodes, edge_types, times=times, weights=weights)
     seeds = {
         name: rng.integers(0, count, int(rng.integers(0, 7)))
@@ -105,11 +108,13 @@ def test_against_the_twin(data):
         "seed": data.draw(st.integers(0, 2**64 - 1)),
         "replace": data.draw(st.booleans()),
         "disjoint": times or data.draw(st.booleans()),
-        "strategy": data.draw(st.sampled_from(["uniform", "last"])),
+        "strategy": data.draw(st.sampled_from(strategies)),
         "strict": data.draw(st.booleans()),
         "window": data.draw(st.sampled_from([None, 0, 5])),
         "num_threads": data.draw(st.sampled_from([1, 2])),
     }
+    if options["strategy"].startswith("labor"):
+        options["replace"] = False
     if times:
         options["seed_times"] = {
             name: rng.integers(0, 20, len(nodes)) for name, nodes in seeds.items() if data.draw(st.booleans())
@@ -319,7 +324,10 @@ GOOD = {"seeds": {"node": [0]}, "fan_outs": [2]}
         ({"fan_outs": {LOOP: [1], ("a", "b", "c"): [1]}}, "fan_outs: expected edge types among"),
         ({"seed_times": {"node": [1]}}, "disjoint: expected 1 where seeds have times"),
         ({"seed_times": {"node": [1, 2]}, "disjoint": True}, r"seed_times\['node'\]: expected 1 of them"),
-        ({"strategy": "first"}, "strategy: expected one of 'uniform', 'last', got 'first'"),
+        (
+            {"strategy": "first"},
+            "strategy: expected one of 'uniform', 'last', .*, got 'first'",
+        ),
         ({"window": -1}, "window: expected an integer"),
         ({"seed": -1}, "seed: expected"),
         ({"num_threads": -1}, "num_threads: expected"),

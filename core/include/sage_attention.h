@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a structure or signature below; a caller compares it with what it was built for. */
-#define SAGE_ATTENTION_ABI_VERSION 3
+#define SAGE_ATTENTION_ABI_VERSION 4
 
 /* Status codes. */
 enum {
@@ -154,8 +154,20 @@ SAGE_ATTENTION_API void sage_attention_sample_free(sage_attention_sample *sample
 
 /* ---- sampling over several node and edge types, in time, by weight, in trees */
 
-/* Which of the in-edges a tree's time allows are picked: any, or the latest fan_out of them. */
-enum { SAGE_ATTENTION_UNIFORM = 0, SAGE_ATTENTION_LAST = 1 };
+/* Which of the in-edges a tree's time allows are picked.
+ *   UNIFORM           any fan_out of them
+ *   LAST              the latest fan_out
+ *   LABOR             each with the probability fan_out / degree, by one random number of each source, which all targets
+ *                     of a hop share: fewer distinct nodes (LABOR-0 of Balin and Catalyurek, NeurIPS 2023). A source has
+ *                     a number for each hop and, with disjoint = 1, each tree
+ *   LABOR_SEQUENTIAL  the fan_out in-edges whose sources have the smallest of these numbers
+ * LABOR picks are in CSC order; they take replace = 0 and no weights. */
+enum {
+    SAGE_ATTENTION_UNIFORM = 0,
+    SAGE_ATTENTION_LAST = 1,
+    SAGE_ATTENTION_LABOR = 2,
+    SAGE_ATTENTION_LABOR_SEQUENTIAL = 3
+};
 
 typedef struct sage_attention_node_type {
     int64_t num_nodes;
@@ -181,7 +193,7 @@ typedef struct sage_attention_hetero_sampling {
     int64_t window;      /* with times: in-edges older than the tree's time by more are not picked; -1: any age */
     int32_t replace;
     int32_t disjoint;    /* 1: each seed grows a tree of its own, which shares no node with the others */
-    int32_t strategy;    /* SAGE_ATTENTION_UNIFORM or _LAST */
+    int32_t strategy;    /* SAGE_ATTENTION_UNIFORM, ... */
     int32_t strict;      /* 1: in-edges as old as the tree's time are not picked either; younger ones never are */
     int32_t num_threads;
     int32_t reserved;    /* 0 */

@@ -2,6 +2,7 @@
 //
 // A hop is one structure, whatever the number of relations: all rows of all relations are counted, then cut into chunks
 // that are picked on all threads while the chunks before them are relabelled, in their order.
+#include "sample_labor.h"
 #include "sample_weighted.h"
 #include "workspace.h"
 
@@ -197,6 +198,20 @@ class HeteroSampler {
                         static_cast<uint32_t>(hop), options_.replace != 0};
     }
 
+    // Layer-neighbour sampling: the coins belong to the nodes of a type, whatever relation leads to them.
+    bool labor() const {
+        return options_.strategy == SAGE_ATTENTION_LABOR || options_.strategy == SAGE_ATTENTION_LABOR_SEQUENTIAL;
+    }
+    Labor labor_kind() const {
+        return options_.strategy == SAGE_ATTENTION_LABOR ? Labor::kPoisson : Labor::kSequential;
+    }
+    PickRule labor_rule(int32_t r, int64_t hop, int64_t tree) const {
+        PickRule rule = rule_of(r, hop, tree);
+        const uint64_t seed = relation_seed(options_.seed, relations_[r].source_type);
+        rule.seed = options_.disjoint ? mix(seed ^ trees_.as<Tree>()[tree].key) : seed;
+        return rule;
+    }
+
     // The in-edges of a row that its tree's time allows.
     Row limited(const sage_attention_relation& relation, Row row, int64_t tree, int64_t fan_out) const {
         if (!relation.edge_times || !options_.disjoint || !trees_.as<Tree>()[tree].timed) return row;
@@ -242,7 +257,10 @@ class HeteroSampler {
                 }
                 const int64_t tree = options_.disjoint ? target.trees.data[target.begin + i] : 0;
                 state.rows[i] = limited(relation, Row{begin, stop - begin}, tree, relation.fan_outs[hop]);
-                state.indptr[i + 1] = pick_count(rule_of(r, hop, tree), state.rows[i].degree);
+                const Row& row = state.rows[i];
+                state.indptr[i + 1] = labor() ? labor_count(labor_rule(r, hop, tree), relation.graph, labor_kind(),
+                                                            row.begin, row.degree)
+                                              : pick_count(rule_of(r, hop, tree), row.degree);
             }
         });
         SAGE_TRY(report(fault, relation.graph, "seeds"));
@@ -349,10 +367,14 @@ class HeteroSampler {
         for (int64_t i = chunk.first; i < chunk.last + kGatherAhead; ++i) {
             if (i < chunk.last) {
                 const int64_t at = target.begin + i, node = target.nodes.data[at];
-                const PickRule rule = rule_of(chunk.relation, hop, options_.disjoint ? target.trees.data[at] : 0);
+                const int64_t tree = options_.disjoint ? target.trees.data[at] : 0;
+                const PickRule rule = rule_of(chunk.relation, hop, tree);
                 int64_t* out = state.edge_ids.data + state.indptr[i];
                 const Row& row = state.rows[i];
-                if (relation.weight_sums) {
+                if (labor()) {
+                    labor_pick(labor_rule(chunk.relation, hop, tree), relation.graph, labor_kind(), row.begin, row.degree,
+                               out);
+                } else if (relation.weight_sums) {
                     pick_weighted(rule, WeightedRow{relation.weight_sums, relation.graph.indptr[node], row.begin, row.degree},
                                   node, out);
                 } else {
@@ -458,12 +480,15 @@ int32_t check_options(const sage_attention_hetero_sampling* o) {
         int32_t value, most;
     } flags[] = {{"replace", o->replace, 1},
                  {"disjoint", o->disjoint, 1},
-                 {"strategy", o->strategy, SAGE_ATTENTION_LAST},
+                 {"strategy", o->strategy, SAGE_ATTENTION_LABOR_SEQUENTIAL},
                  {"strict", o->strict, 1},
                  {"num_threads", o->num_threads, INT32_MAX}};
     for (const auto& flag : flags) {
         if (flag.value >= 0 && flag.value <= flag.most) continue;
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected 0 to %d, got %d", flag.name, flag.most, flag.value);
+    }
+    if (o->strategy >= SAGE_ATTENTION_LABOR && o->replace) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "replace: expected 0 with LABOR, got 1");
     }
     if (o->window < -1) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "window: expected -1 (any age) or at least 0, got %lld", ll(o->window));
@@ -507,6 +532,9 @@ int32_t check_relations(const sage_attention_relation* relations, int32_t num_re
             return fail(SAGE_ATTENTION_INVALID_ARGUMENT,
                         "relation %d: expected as many sources and targets as its node types have, got %lld and %lld", r,
                         ll(relation.graph.num_sources), ll(relation.graph.num_targets));
+        }
+        if (relation.weight_sums && o.strategy >= SAGE_ATTENTION_LABOR) {
+            return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "weights of relation %d: expected none with LABOR, got some", r);
         }
         if (!relation.fan_outs && o.num_hops > 0) {
             return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "fan_outs of relation %d: expected an array, got null", r);

@@ -44,12 +44,12 @@ __all__ = [
     "library",
 ]
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
 SCORES = {"gat": 0, "gatv2": 1, "dot": 2}
-STRATEGIES = {"uniform": 0, "last": 1}
+STRATEGIES = {"uniform": 0, "last": 1, "labor": 2, "labor_sequential": 3}
 
 
 class GraphArgument(Structure):

@@ -196,7 +196,8 @@ class HeteroSampler:
             seed: Names the sample: an integer in [0, 2^64).
             replace: Draw independently, also where a node has fewer in-edges than the fan-out.
             disjoint: Each seed grows a tree of its own.
-            strategy: With times, "uniform", or "last": the latest ones.
+            strategy: "uniform"; with times "last": the latest ones; "labor" or "labor_sequential": as for
+                `sample_neighbours`, by numbers that the nodes of a type have for each hop and, in trees, each tree.
             strict: Edges as old as the seed are not picked either.
             window: Edges that are older than the seed by more are not picked; None for any age.
             num_threads: Threads to use, 0 for one per core. The result does not depend on it.
@@ -210,6 +211,8 @@ class HeteroSampler:
         """
         if strategy not in _native.STRATEGIES:
             raise ArgumentError("strategy", f"one of {_quoted(_native.STRATEGIES)}", repr(strategy))
+        if strategy.startswith("labor"):
+            self._check_labor(strategy, replace)
         by_relation, num_hops = self._fan_outs(fan_outs)
         nodes = {name: _of_type("seeds", name, values) for name, values in self._of_types("seeds", seeds).items()}
         times = {
@@ -251,6 +254,15 @@ class HeteroSampler:
             )
         _native.check(status)
         return self._adopt(pointer, num_hops, disjoint)
+
+    def _check_labor(self, strategy: str, replace: bool) -> None:
+        if replace:
+            raise ArgumentError("replace", f"False with strategy {strategy!r}", replace)
+        weighted = [edge_type for edge_type, relation in self.relations.items() if relation.weight_sums is not None]
+        if weighted:
+            raise ArgumentError(
+                "strategy", f"'uniform' or 'last' where edges {weighted[0]} have weights", repr(strategy)
+            )
 
     def _of_types(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         for node_type in given:

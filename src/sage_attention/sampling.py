@@ -152,6 +152,7 @@ def sample_neighbours(
     *,
     seed: int = 0,
     replace: bool = False,
+    strategy: str = "uniform",
     num_threads: int = 0,
     workspace: Workspace | None = None,
 ) -> SampledSubgraph:
@@ -166,6 +167,12 @@ def sample_neighbours(
         fan_outs: In-edges per node for each hop, the first for the seeds; -1 for all of them.
         seed: Names the sample: an integer in [0, 2^64).
         replace: Draw independently, also where a node has fewer in-edges than the fan-out.
+        strategy: "uniform"; or LABOR-0 (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS 2023), which
+            finds fewer distinct nodes, because all nodes of a hop share one random number for each source.
+            "labor": each in-edge is picked with the probability fan-out / in-degree, so that a node gets about
+            the fan-out, perhaps none. "labor_sequential": exactly the fan-out, those with the smallest numbers;
+            of parallel edges the first ones first. `SampledSubgraph.edge_weights` makes sums over picked edges
+            estimates of those over all. Picks are in the graph's order.
         num_threads: Threads to use, 0 for one per core. The result does not depend on it.
         workspace: Memory to work in; by default some that is kept with the graph.
 
@@ -192,6 +199,14 @@ def sample_neighbours(
     threads = integer("num_threads", num_threads, 0, _MAX_THREADS)
     if workspace is not None and not isinstance(workspace, Workspace):
         raise ArgumentError("workspace", "a Workspace or None", type(workspace).__name__)
+    if strategy != "uniform":
+        from .labor import LABOR_STRATEGIES, subgraph_by_labor
+
+        if strategy not in LABOR_STRATEGIES:
+            raise ArgumentError("strategy", "'uniform', 'labor' or 'labor_sequential'", f"{strategy!r}")
+        if replace:
+            raise ArgumentError("replace", f"False with strategy {strategy!r}", True)
+        return subgraph_by_labor(graph, roots, counts, strategy, seed=key, num_threads=threads)
     held = borrowed(graph._idle_workspaces) if workspace is None else workspace.hold()  # noqa: SLF001
     pointer = POINTER(_native.Sample)()
     with held as scratch:

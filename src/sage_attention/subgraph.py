@@ -11,6 +11,7 @@ import numpy as np
 from . import _native
 from ._arrays import integer, read_only
 from ._memory import NativeMemory, numbers
+from .errors import ArgumentError
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class SampledSubgraph:
         positions: int64 [num_edges], positions in the graph's `indices`.
         num_sampled_nodes: Nodes found per hop; the first entry is the number of seeds. num_hops + 1 of them.
         num_sampled_edges: Edges picked per hop. num_hops of them.
+        inverse_probabilities: float64 [num_expanded], 1 / the probability with which each in-edge of a node was
+            picked; None but for strategies "labor" and "labor_sequential".
     """
 
     nodes: NDArray[np.int64]
@@ -42,6 +45,7 @@ class SampledSubgraph:
     num_sampled_nodes: tuple[int, ...]
     num_sampled_edges: tuple[int, ...]
     _graph_edge_ids: NDArray[np.int64] | None = None
+    inverse_probabilities: NDArray[np.float64] | None = None
 
     @property
     def num_seeds(self) -> int:
@@ -75,6 +79,33 @@ class SampledSubgraph:
     def edge_index(self) -> NDArray[np.int64]:
         """int64 [2, num_edges]: row 0 sources, row 1 targets, local ids."""
         return read_only(np.stack([self.sources, self.targets]))
+
+    def edge_weights(self, normalise: bool = False) -> NDArray[np.float64]:
+        """Weights of the picked edges that make up for those that were not, for strategies "labor".
+
+        Args:
+            normalise: False: 1 / the probability of being picked (Horvitz and Thompson): weighted sums over the
+                picked in-edges of a node are unbiased estimates of the sums over all of them. True: the same,
+                divided by their sum at each node (Hajek): estimates of the mean, with less variance.
+
+        Returns:
+            float64 [num_edges].
+
+        Raises:
+            ArgumentError: The sample is not by LABOR.
+
+        Example:
+            >>> from sage_attention import sample_neighbours
+            >>> star = Graph.from_edge_index([[1, 2, 3, 4], [0, 0, 0, 0]])
+            >>> sample = sample_neighbours(star, [0], [2], strategy="labor_sequential")
+            >>> sample.edge_weights(), sample.edge_weights(normalise=True)
+            (array([2., 2.]), array([0.5, 0.5]))
+        """
+        if self.inverse_probabilities is None:
+            raise ArgumentError("edge_weights", "a sample with strategy 'labor' or 'labor_sequential'", "another one")
+        counts = np.diff(self.indptr)
+        by_target = 1.0 / np.maximum(counts, 1) if normalise else self.inverse_probabilities
+        return np.repeat(by_target, counts)
 
     def layer(self, k: int) -> Graph:
         """The edges the k-th layer of a model needs, as PyG's ``trim_to_layer``.
@@ -120,7 +151,8 @@ class SampledSubgraph:
         # The edge ids of this sample travel, not those of the whole graph.
         arrays = (self.nodes, self.indptr, self.sources, self.positions)
         edge_ids = None if self._graph_edge_ids is None else self.edge_ids
-        return _restore, (*arrays, self.num_sampled_nodes, self.num_sampled_edges, edge_ids)
+        fields = (*arrays, self.num_sampled_nodes, self.num_sampled_edges, None, self.inverse_probabilities)
+        return _restore, (*fields, edge_ids)
 
 
 def _restore(*fields: Any) -> SampledSubgraph:

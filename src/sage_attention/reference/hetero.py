@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from .labor import pick_labor
 from .sampling import philox4x32, pick_row
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def sample_hetero(
     last_only: bool = False,
     strict: bool = False,
     window: int | None = None,
+    labor: str | None = None,
 ) -> ReferenceHeteroSample:
     """As `sage_attention.hetero.HeteroSampler.sample`.
 
@@ -161,6 +163,7 @@ def sample_hetero(
         last_only: The latest in-edges only.
         strict: Not those as old as the seed either.
         window: Not those older by more.
+        labor: "labor" or "labor_sequential", instead of uniform draws.
 
     Example:
         >>> edges = ReferenceRelation("a", "a", [0, 0, 1], [0], [-1])
@@ -195,12 +198,17 @@ def sample_hetero(
             picked = 0
             for at in range(begin[target], end[target]) if fan_out else ():
                 node, tree = nodes[target][at], trees[target][at] if disjoint else 0
-                key = seed if number == 0 else _mix((seed + number * _GOLDEN) & _MASK)
+                keyed_by = types.index(source) if labor else number
+                key = seed if keyed_by == 0 else _mix((seed + keyed_by * _GOLDEN) & _MASK)
                 time = None
                 if disjoint:
                     key, time = _mix(key ^ roots[tree][0]), roots[tree][1]
                 first, last, sums = _row(relation, node, fan_out, time, last_only, strict, window)
-                if sums:
+                if labor:
+                    start = relation.indptr[node]
+                    row = relation.indices[start + first : start + last]
+                    picks = [first + p for p in pick_labor(key, hop, row, fan_out, labor == "labor_sequential")]
+                elif sums:
                     picks = pick_weighted(key, hop, node, sums, first, last, fan_out, replace)
                 else:
                     picks = [first + p for p in pick_row(key, hop, node, last - first, fan_out, replace)]
