@@ -61,6 +61,8 @@ class Known:
         if own is None and time_attr is None and sampler is not None:
             self.node_time = _by_type(getattr(sampler, "node_time", None), ONE_NODE_TYPE)
             self.edge_time = {} if self.node_time else self._edge_times_of(sampler)
+        self.strict = bool(getattr(sampler, "strict", False))
+        self.window: int | None = getattr(sampler, "window", None)
         self.links = [] if links is None else [np.asarray(torch.as_tensor(links), dtype=np.int64)]
         if any(array.ndim != 2 or len(array) != 2 for array in self.links):
             raise ArgumentError("known_links", "integers of shape [2, n]", list(self.links[0].shape))
@@ -187,17 +189,32 @@ def _look_attributes(batch: Any, known: Known) -> dict[str, int]:
     return counts
 
 
+_NO_LIMIT = torch.iinfo(torch.int64).max
+
+
 def _seed_times(batch: Any, known: Known) -> Tensor | None:
     """The time of each tree, if batches say so."""
-    stores = [batch] if isinstance(batch, Data) else [*batch.node_stores, *batch.edge_stores]
-    for name in ("seed_time", "edge_label_time"):
-        for store in stores:
+    for store in [batch] if isinstance(batch, Data) else batch.edge_stores:
+        for name in ("seed_time", "edge_label_time"):
             if isinstance(store.get(name), torch.Tensor):
                 return cast("Tensor", store[name])
-    for node_type, nodes in _node_views(batch):
-        if isinstance(nodes.get("batch_size"), int) and node_type in known.node_time:
-            return known.node_time[node_type][nodes.n_id[: nodes.batch_size]]
-    return None
+    # Trees are counted over the types of nodes in their order.
+    views = dict(_node_views(batch))
+    found = [_times_of_seeds(name, views[name], known) for name in known.topology.num_nodes if name in views]
+    given = [times for times in found if times is not None]
+    return torch.cat(given) if any(bool((times < _NO_LIMIT).any()) for times in given) else None
+
+
+def _times_of_seeds(node_type: str, nodes: Any, known: Known) -> Tensor | None:
+    """The times of the seeds of one type: those given, else those of the nodes, else none that limit anything."""
+    if isinstance(nodes.get("seed_time"), torch.Tensor):
+        return cast("Tensor", nodes["seed_time"])
+    size = nodes.get("batch_size")
+    if not isinstance(size, int):
+        return None
+    if node_type in known.node_time:
+        return known.node_time[node_type][nodes.n_id[:size]]
+    return torch.full((size,), _NO_LIMIT)
 
 
 def _look_times(batch: Any, known: Known) -> dict[str, int]:
@@ -222,8 +239,14 @@ def _look_times(batch: Any, known: Known) -> dict[str, int]:
             found = known.node_time[view.edge_type[0]][view.ends[0]]
         else:
             continue
+        latest = limit(target, view.local[1])
+        wrong = found > latest
+        if known.strict:
+            wrong |= found == latest
+        if known.window is not None and not counts["mixed"]:
+            wrong |= (found < latest - known.window) & (latest < _NO_LIMIT)
         counts["seen"] += len(found)
-        counts["wrong"] += int((found > limit(target, view.local[1])).sum())
+        counts["wrong"] += int(wrong.sum())
     return counts
 
 
@@ -330,7 +353,10 @@ def _judge_attributes(counts: dict[str, int]) -> tuple[str, str]:
 
 def _judge_times(counts: dict[str, int]) -> tuple[str, str]:
     if counts["wrong"]:
-        return "failed", f"{counts['wrong']} of {counts['seen']} edges are from the future of their seed"
+        message = (
+            f"{counts['wrong']} of {counts['seen']} edges are from the future of their seed, or outside its window"
+        )
+        return "failed", message
     if not counts["seen"]:
         return "unknown", "no times; time_attr names the attribute that has them"
     if counts["mixed"]:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch_geometric.loader
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
+from sage_attention.errors import ArgumentError
+
 from .epochs import Epochs
 from .negatives import NegativeSampling
 from .sampler import NeighborSampler
+from .seeds import SeveralSeedTypes, TypedSeeds, names_types
 from .stores import StoredEdgeFeatures
 
 __all__ = ["LinkNeighborLoader", "NeighborLoader"]
 
 
-class NeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.NeighborLoader):  # type: ignore[misc]
+class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometric.loader.NeighborLoader):  # type: ignore[misc]
     """Mini-batches around seed nodes.
 
     Args:
         data: Data, HeteroData, or (FeatureStore, GraphStore).
         num_neighbors: Fan-outs, one for each hop, -1 for all; or edge type -> fan-outs.
-        input_nodes: Seed nodes: indices, a mask, or (node type, either); all nodes by default.
-        input_time: Times of the seeds, if not those of the nodes. Needs `time_attr`.
+        input_nodes: Seed nodes: indices, a mask, or (node type, either); all nodes by default. Those of several
+            types in one loader: {node type: indices, a mask, or None for all}, or a list of node types. A batch then
+            takes `batch_size` of them all, and has `input_id` and `batch_size` for each type.
+        input_time: Times of the seeds, if not those of the nodes; by type, if the seeds are. Needs `time_attr`.
         replace: As `NeighborSampler`'s, and so are the arguments up to `weight_attr`.
         subgraph_type: See there.
         disjoint: See there.
@@ -36,6 +43,9 @@ class NeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Neighbor
         filter_per_worker: Whether worker processes fetch the features.
         neighbor_sampler: A sampler to use; the arguments about sampling are then not looked at.
         directed: False is the old name of subgraph_type="induced".
+        strategy: As `NeighborSampler`'s, and so are `strict` and `window`.
+        strict: See there.
+        window: See there.
         seed: Names the sequence of batches: order and samples of each epoch. None: torch's generator does.
         num_threads: Threads that sample a batch, 0 for one per core. The result does not depend on it.
         prefetch: Batches that a thread has ready ahead where there are no worker processes; 0 for none. Features
@@ -74,6 +84,9 @@ class NeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Neighbor
         neighbor_sampler: Any = None,
         directed: bool = True,
         *,
+        strategy: str | None = None,
+        strict: bool = False,
+        window: int | None = None,
         seed: int | None = None,
         num_threads: int = 0,
         prefetch: int = 2,
@@ -82,27 +95,54 @@ class NeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Neighbor
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
                 data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
-                is_sorted, directed=directed, seed=seed, num_threads=num_threads,
+                is_sorted, directed=directed, strategy=strategy, strict=strict, window=window,
+                seed=seed, num_threads=num_threads,
             )  # fmt: skip
+        typed = None
+        if names_types(input_nodes):
+            typed = _typed_seeds(input_nodes, input_time, kwargs.pop("input_id", None), neighbor_sampler)
+            # A stand-in: as many of one type.
+            name, count = next(iter(typed.nodes)), len(typed)
         super().__init__(
-            data, num_neighbors, input_nodes, input_time,
+            data, num_neighbors,
+            input_nodes if typed is None else (name, torch.zeros(count, dtype=torch.int64)),
+            input_time if typed is None else None,
             time_attr=time_attr, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
             seed=seed, prefetch=prefetch, **kwargs,
         )  # fmt: skip
+        if typed is not None:
+            self.input_nodes, self.input_time, self.input_data = input_nodes, input_time, typed
 
     def __call__(self, index: Any, input_time: Any = None) -> Any:
         """One batch, outside of an iteration.
 
         Args:
-            index: Positions [n] among the input nodes; with `input_time`, nodes.
-            input_time: Times of the nodes [n].
+            index: Positions [n] among the input nodes; with `input_time`, nodes. Or {node type: nodes}.
+            input_time: Times of the nodes [n], by type if these are.
         """
+        if isinstance(index, Mapping):
+            typed = TypedSeeds.read(index, input_time, None, self.node_sampler.num_nodes)
+            loader = copy.copy(self)
+            loader.input_data = typed
+            return loader.filter_fn(self.node_sampler.sample_from_nodes(typed))
         if input_time is None:
             return super().__call__(index)
         nodes = torch.as_tensor(index)
         inputs = NodeSamplerInput(torch.arange(len(nodes)), nodes, input_time, self.input_data.input_type)
         return self.filter_fn(self.node_sampler.sample_from_nodes(inputs))
+
+
+def _typed_seeds(input_nodes: Any, input_time: Any, input_id: Any, sampler: Any) -> TypedSeeds:
+    if not isinstance(sampler, NeighborSampler):
+        raise ArgumentError("neighbor_sampler", "ours, with seeds of several types", type(sampler).__name__)
+    if not sampler.is_hetero:
+        raise ArgumentError("input_nodes", "indices or a mask: the graph has no node types", f"{input_nodes!r}")
+    if input_time is not None and not sampler.is_temporal:
+        raise ValueError(
+            "Received conflicting 'input_time' and 'time_attr' arguments: 'input_time' is set while 'time_attr' is not"
+        )
+    return TypedSeeds.read(input_nodes, input_time, input_id, sampler.num_nodes)
 
 
 class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.LinkNeighborLoader):  # type: ignore[misc]
@@ -128,6 +168,9 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         filter_per_worker: Whether worker processes fetch the features.
         neighbor_sampler: A sampler to use; the arguments about sampling are then not looked at.
         directed: False is the old name of subgraph_type="induced".
+        strategy: As `NeighborSampler`'s, and so are `strict` and `window`.
+        strict: See there. The ends of negative edges may be as old as the seed edge all the same.
+        window: See there.
         seed: As `NeighborLoader`'s, and so are `num_threads` and `prefetch`.
         num_threads: See there.
         prefetch: See there.
@@ -172,6 +215,9 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         neighbor_sampler: Any = None,
         directed: bool = True,
         *,
+        strategy: str | None = None,
+        strict: bool = False,
+        window: int | None = None,
         seed: int | None = None,
         num_threads: int = 0,
         prefetch: int = 2,
@@ -180,7 +226,8 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
                 data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
-                is_sorted, directed=directed, seed=seed, num_threads=num_threads,
+                is_sorted, directed=directed, strategy=strategy, strict=strict, window=window,
+                seed=seed, num_threads=num_threads,
             )  # fmt: skip
         super().__init__(
             data, num_neighbors, edge_label_index, edge_label, edge_label_time,

@@ -20,6 +20,7 @@ from sage_attention._arrays import integer
 from sage_attention.errors import ArgumentError
 
 from .links import LinkSampling
+from .seeds import TypedSeeds
 from .topology import ONE_EDGE_TYPE, ONE_NODE_TYPE, Topology
 
 if TYPE_CHECKING:
@@ -63,12 +64,16 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         disjoint: Each seed grows a tree of its own.
         temporal_strategy: With times, "uniform" or "last".
         time_attr: Attribute that holds integer times of nodes or edges: only what is not younger than the seed
-            is picked. Trees are then disjoint.
+            is picked. Trees are then disjoint. Goes together with weights.
         weight_attr: Attribute that holds weights of edges, at least 0: an edge is picked in proportion to it.
         is_sorted: Accepted; the order is found out.
         share_memory: Accepted; the graph is never copied into worker processes that are forked.
         directed: False is the old name of "induced".
         sample_direction: "forward", over in-edges, or "backward".
+        strategy: How in-edges are picked where `temporal_strategy` does not say it: one of `HeteroSampler.sample`'s
+            strategies, such as "labor"; None for uniformly, or by weight.
+        strict: With times: what is as old as the seed is not picked either.
+        window: With times: what is older than the seed by more is not picked; None for any age.
         seed: Names what is sampled: the same seed nodes then always get the same neighbours. None: a new name for
             each call, from torch's generator (`torch.manual_seed`).
         num_threads: Threads to use; 0 for one per core, one in a worker process. The result does not depend on it.
@@ -101,6 +106,9 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         directed: bool = True,
         sample_direction: str = "forward",
         *,
+        strategy: str | None = None,
+        strict: bool = False,
+        window: int | None = None,
         seed: int | None = None,
         num_threads: int = 0,
     ) -> None:
@@ -126,6 +134,14 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self.disjoint = disjoint
         self._check_disjoint()
         self.temporal_strategy = temporal_strategy
+        self.strategy = strategy
+        self.strict = bool(strict)
+        self.window = None if window is None else integer("window", window, 0, 2**63 - 1)
+        if time_attr is None and (self.strict or window is not None):
+            raise ArgumentError("strict, window", "time_attr beside them: they limit times", "no time_attr")
+        if strategy is not None and temporal_strategy != "uniform":
+            raise ArgumentError("strategy", f"None beside temporal_strategy={temporal_strategy!r}", repr(strategy))
+        self._sampler.sample({}, [], **self._options)  # says what does not go together here and now
         self.keep_orig_edges = False
         self.seed = None if seed is None else integer("seed", seed, 0, 2**63 - 1)
         self.num_threads = integer("num_threads", num_threads, 0, 2**31 - 1)
@@ -206,12 +222,16 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         """None: edge ids are positions among the edges of the data already."""
         return
 
-    def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
+    def sample_from_nodes(self, inputs: NodeSamplerInput | TypedSeeds) -> SamplerOutput | HeteroSamplerOutput:
         """Samples the neighbourhood of nodes.
 
         Args:
             inputs: The seed nodes, and their times.
         """
+        if isinstance(inputs, TypedSeeds):
+            out = self._sample(inputs.nodes, inputs.times)
+            out.metadata = inputs.input_ids, inputs.times
+            return self._finished(out)
         return self._finished(node_sample(inputs, self._sample))
 
     def sample_from_edges(
@@ -240,9 +260,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             self._fan_outs(),
             seed_times={name: value for name, value in times.items() if value is not None},
             seed=self._key(),
-            replace=self.replace,
-            disjoint=self.disjoint,
-            strategy=self.temporal_strategy,
+            **self._options,
             num_threads=self._threads,
         )
         if self.subgraph_type == SubgraphType.induced:
@@ -267,6 +285,17 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
     def _check_disjoint(self) -> None:
         if self.disjoint and self.subgraph_type == SubgraphType.induced:
             raise ValueError("'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`")
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """How is picked, in the words of `HeteroSampler.sample`."""
+        return {
+            "replace": self.replace,
+            "disjoint": self.disjoint,
+            "strategy": self.strategy or self.temporal_strategy,
+            "strict": self.strict,
+            "window": self.window,
+        }
 
     @property
     def _threads(self) -> int:
