@@ -195,3 +195,13 @@ def test_errors():
         audit(batch, data, known_links=[1, 2])
     with pytest.raises(ValueError, match="neither a node-level or edge-level"):
         audit(batch, data, time_attr="age")
+
+
+@pytest.mark.parametrize(("option", "at_fault"), [({"strict": True}, 5), ({"window": 3}, 1)])
+def test_what_a_strict_sampler_or_one_with_a_window_must_not_pick(option, at_fault):
+    """The limits are the sampler's; an edge beyond them is a fault though it is not from the future."""
+    data = Data(edge_index=torch.tensor([[1, 2], [0, 0]]), num_nodes=3, edge_time=torch.tensor([4, 3]))
+    loader = NeighborLoader(data, [-1], torch.tensor([0]), torch.tensor([5]), time_attr="edge_time", **option)
+    assert audit(loader)["times"].verdict == "passed"
+    loader.node_sampler.edge_time[0] = at_fault  # the sampler keeps its own, in its own order
+    assert audit(loader)["times"].verdict == "failed"

@@ -250,6 +250,14 @@ def test_other_arguments_reach_the_sampler():
         made_hetero(), {BUYS: [2], SOLD: [0], KNOWS: [0]}, edge_label_index=BUYS, batch_size=120
     )
     assert (batch[SOLD].num_edges, batch[KNOWS].num_edges) == (0, 0)
+    for batch in LinkNeighborLoader(
+        data, [-1], edge_label_time=data.edge_time, time_attr="edge_time", strict=True, window=4, batch_size=50
+    ):
+        age = batch.edge_label_time[batch.batch[batch.edge_index[1]]] - batch.edge_time
+        assert age.min() == 1
+        assert age.max() == 4
+    loader = LinkNeighborLoader(data, [2], strategy="labor", seed=3)
+    assert loader.link_sampler.strategy == "labor"
     loader = LinkNeighborLoader(data, [2], transform=lambda batch: batch.num_nodes, filter_per_worker=False)
     assert all(isinstance(found, int) for found in loader)
     assert [len(batch.input_id) for batch in LinkNeighborLoader(data, [1], batch_size=150, drop_last=True)] == [150]

@@ -519,3 +519,46 @@ def test_sparse_matrices_of_torch_are_refused_with_a_reason():
     data.adj_t = torch.eye(2).to_sparse_csr()
     with pytest.raises(ArgumentError, match=r"data.adj_t: expected .*edge_index"):
         NeighborSampler(data, [1])
+
+
+@pytest.mark.parametrize("time_attr", ["time", "edge_time"])
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("window", [None, 0, 6])
+@pytest.mark.parametrize("options", [{}, {"temporal_strategy": "last"}, {"weight_attr": "weight"}, {"replace": True}])
+def test_strict_times_and_windows(time_attr, strict, window, options):
+    """[t - window, t) or [t - window, t], with everything else that says how is picked."""
+    data = made_data(1)
+    sampler = NeighborSampler(data, [3, 2], time_attr=time_attr, strict=strict, window=window, seed=3, **options)
+    seeds, times = [5, 1, 30, 5, 9], torch.tensor([10, 3, 19, 2, 14])
+    out = sampled(sampler, seeds, times)
+    expected, orders = twin(
+        data, [3, 2], {"node": seeds}, seed=3, disjoint=True, time_attr=time_attr,
+        seed_times={"node": times.tolist()}, strict=strict, window=window,
+        last_only=options.get("temporal_strategy") == "last", replace=options.get("replace", False),
+        weight_attr=options.get("weight_attr"),
+    )  # fmt: skip
+    assert_is(out, expected, orders)
+    found = data[time_attr][out.node[out.row] if time_attr == "time" else out.edge]
+    age = times[out.batch[out.col]] - found
+    assert (age >= int(strict)).all()
+    assert window is None or (age <= window).all()
+
+
+def test_strategies_of_the_core():
+    """What the core can do is said in its words, and what does not go together is refused when the sampler is made."""
+    data = made_data(1)
+    seeds = [5, 1, 30, 9]
+    out = sampled(NeighborSampler(data, [3, 2], strategy="labor", seed=3), seeds)
+    expected, orders = twin(data, [3, 2], {"node": seeds}, seed=3, labor="labor")
+    assert_is(out, expected, orders)
+    for change, message in [
+        ({"strategy": "sideways"}, "strategy: expected one of"),
+        ({"strategy": "labor", "replace": True}, "replace: expected False"),
+        ({"strategy": "labor", "weight_attr": "weight"}, "have weights"),
+        ({"strategy": "labor", "temporal_strategy": "last", "time_attr": "time"}, "strategy: expected None beside"),
+        ({"strict": True}, "strict, window: expected time_attr"),
+        ({"window": 3}, "strict, window: expected time_attr"),
+        ({"window": -1, "time_attr": "time"}, "window: expected"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            NeighborSampler(data, [2], **change)

@@ -38,6 +38,8 @@ class Epochs:
         *args: The loader's.
         seed: Names the sequence of batches; None: torch's generator does.
         prefetch: Batches that a thread makes ahead, 0 for none.
+        rank: Which of `world_size` processes this one is.
+        world_size: Processes that share the batches of an epoch.
         **kwargs: The loader's.
 
     Raises:
@@ -46,8 +48,17 @@ class Epochs:
 
     _begun: tuple[int, int]  # key of the newest epoch, its first batch
 
-    def __init__(self, *args: Any, seed: int | None, prefetch: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, seed: int | None, prefetch: int, rank: int, world_size: int, **kwargs: Any) -> None:
         self._seed = None if seed is None else integer("seed", seed, 0, 2**63 - 1)
+        self._world_size = integer("world_size", world_size, 1, 2**31 - 1)
+        self._rank = integer("rank", rank, 0, self._world_size - 1)
+        if self._world_size > 1:
+            if seed is None:
+                raise ArgumentError("seed", "the same number in each of the processes that share the batches", None)
+            if hasattr(kwargs.get("sampler"), "num_replicas"):
+                raise ArgumentError(
+                    "sampler", "one of all seeds, since world_size shares them out", "a distributed one"
+                )
         self._prefetch = integer("prefetch", prefetch, 0, 2**20)
         self._next_epoch = self._epoch = self._batch = self._skip = self._run = 0
         super().__init__(*args, **kwargs)
@@ -65,7 +76,7 @@ class Epochs:
         self._run += 1
 
     def state_dict(self) -> dict[str, int]:
-        """Where the newest iteration is: so many batches of so many-th epoch were handed out.
+        """Where the newest iteration is: so many batches of so many-th epoch were handed out, by this process.
 
         Raises:
             ArgumentError: The loader has no seed.
@@ -180,7 +191,11 @@ class _Positions(Sequence[Any]):
 
 
 class _Indices:
-    """A sampler of indices, in the order that the key of the epoch names, without the batches that are skipped."""
+    """A sampler of indices, in the order that the key of the epoch names, without the batches that are skipped.
+
+    Of `world_size` processes that share an epoch each has every `world_size`-th batch. All have as many: where the last
+    round is not full, it is filled up with the first batches, drawn anew, or left out with `drop_last`.
+    """
 
     def __init__(self, loader: Any, sampler: Any) -> None:
         self._loader = loader
@@ -191,12 +206,34 @@ class _Indices:
         return self._named(*self._loader._begun)  # noqa: SLF001
 
     def __len__(self) -> int:
-        return len(self._sampler)
+        count, shares = len(self._sampler), int(self._loader._world_size)  # noqa: SLF001
+        return count // shares if self._loader.drop_last else -(-count // shares)
 
     def _named(self, key: int, first: int) -> Iterator[_Named]:
+        rank, world_size = self._loader._rank, self._loader._world_size  # noqa: SLF001
+        held: _Named | None = None  # is not handed out before its round is known to be full
+        first_round: list[Any] = []
+        count = 0
+        for positions in self._ordered(key):
+            if len(first_round) < world_size:
+                first_round.append(positions)
+            if count % world_size == rank:
+                held = _Named(_mixed(key, count), positions)
+            count += 1
+            if held is not None and count % world_size == 0:
+                if count // world_size > first:
+                    yield held
+                held = None
+        if count % world_size == 0 or self._loader.drop_last or count // world_size < first:
+            return
+        missing = rank - count % world_size  # place among the batches that fill up
+        yield held or _Named(_mixed(key, count + missing), first_round[missing % len(first_round)])
+
+    def _ordered(self, key: int) -> Iterator[Any]:
+        """The positions of all batches of the epoch with a key."""
         positions: Iterator[Any] | None = None
         state = torch.Generator().manual_seed(_mixed(key, -1)).get_state()
-        for number in itertools.count():
+        while True:
             # Samplers draw from torch's generator, some of them all along the way.
             before = torch.get_rng_state()
             torch.set_rng_state(state)
@@ -209,8 +246,7 @@ class _Indices:
             finally:
                 state = torch.get_rng_state()
                 torch.set_rng_state(before)
-            if number >= first:
-                yield _Named(_mixed(key, number), found)
+            yield found
 
 
 class _Counted:

@@ -50,6 +50,10 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         num_threads: Threads that sample a batch, 0 for one per core. The result does not depend on it.
         prefetch: Batches that a thread has ready ahead where there are no worker processes; 0 for none. Features
             from stores are fetched, and transforms called, by the caller's thread.
+        rank: Which of `world_size` processes this one is. Process `rank` is given the batches `rank`,
+            `rank + world_size` ... of those that one process would be given; needs a seed, the same in all of them.
+        world_size: Processes that share the batches of an epoch. All are given as many: the last round is filled up
+            with the first batches, drawn anew, or left out with `drop_last`.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers ...
 
     Raises:
@@ -90,6 +94,8 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         seed: int | None = None,
         num_threads: int = 0,
         prefetch: int = 2,
+        rank: int = 0,
+        world_size: int = 1,
         **kwargs: Any,
     ) -> None:
         if neighbor_sampler is None:
@@ -109,7 +115,7 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
             input_time if typed is None else None,
             time_attr=time_attr, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
-            seed=seed, prefetch=prefetch, **kwargs,
+            seed=seed, prefetch=prefetch, rank=rank, world_size=world_size, **kwargs,
         )  # fmt: skip
         if typed is not None:
             self.input_nodes, self.input_time, self.input_data = input_nodes, input_time, typed
@@ -174,6 +180,8 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         seed: As `NeighborLoader`'s, and so are `num_threads` and `prefetch`.
         num_threads: See there.
         prefetch: See there.
+        rank: As `NeighborLoader`'s, and so is `world_size`.
+        world_size: See there.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers ...
 
     Raises:
@@ -221,6 +229,8 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         seed: int | None = None,
         num_threads: int = 0,
         prefetch: int = 2,
+        rank: int = 0,
+        world_size: int = 1,
         **kwargs: Any,
     ) -> None:
         if neighbor_sampler is None:
@@ -234,7 +244,7 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
             neg_sampling=NegativeSampling.cast(neg_sampling), neg_sampling_ratio=neg_sampling_ratio,
             time_attr=time_attr, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
-            seed=seed, prefetch=prefetch, **kwargs,
+            seed=seed, prefetch=prefetch, rank=rank, world_size=world_size, **kwargs,
         )  # fmt: skip
 
         negatives: Any = self.neg_sampling
