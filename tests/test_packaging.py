@@ -28,6 +28,7 @@ STRUCTURES = {
     "sage_attention_node_type": _native.NodeType,
     "sage_attention_relation": _native.Relation,
     "sage_attention_hetero_sampling": _native.HeteroSampling,
+    "sage_attention_walking": _native.Walking,
     "sage_attention_sampled_type": _native.SampledType,
     "sage_attention_sampled_relation": _native.SampledRelation,
     "sage_attention_hetero_sample": _native.HeteroSample,

@@ -237,6 +237,30 @@ SAGE_ATTENTION_API void sage_attention_hetero_sample_free(sage_attention_hetero_
 SAGE_ATTENTION_API int32_t sage_attention_weight_sums(const sage_attention_graph *graph, const double *weights,
                                                       double *out, int32_t num_threads);
 
+/* ---- random walks */
+
+typedef struct sage_attention_walking {
+    int64_t struct_size; /* sizeof(sage_attention_walking) */
+    uint64_t seed;
+    int64_t length;      /* steps */
+    int64_t num_walks;   /* from each seed */
+    double restart;      /* in [0, 1): the chance, before each step, to be back at the seed instead */
+    double p;            /* a step back to the node before is weighed by 1 / p, */
+    double q;            /* one to a node that the node before has no edge to by 1 / q (node2vec); 1 and 1: plain walks */
+    int32_t num_threads;
+    int32_t reserved;    /* 0 */
+} sage_attention_walking;
+
+/* Walks from targets to the sources of their in-edges; those of the transposed graph go along the edges. Square graphs
+ * only. Where p or q is not 1 the sources of each target must ascend. A walk is a pure function of (seed, its seed node,
+ * its number among the walks from there).
+ *   weight_sums [num_edges] (sage_attention_weight_sums) or null: in-edges are taken in proportion to their weights
+ *   out_nodes [num_seeds, num_walks, length + 1], the seed first; -1 after a node without in-edges
+ *   out_edge_ids [num_seeds, num_walks, length] or null: CSC positions; -1 for a restart, and after the end */
+SAGE_ATTENTION_API int32_t sage_attention_random_walk(const sage_attention_graph *graph, const double *weight_sums,
+                                                      const sage_attention_walking *walking, const int64_t *seeds,
+                                                      int64_t num_seeds, int64_t *out_nodes, int64_t *out_edge_ids);
+
 /* ---------------------------------------------------------------- attention */
 
 /* One attention problem. Rows: num_rows targets are attended; row r is target targets[r] of the graph, or r itself

@@ -77,6 +77,20 @@ SAGE_INLINE void store(WordPair c0, WordPair c1, WordPair c2, WordPair c3, uint3
 }
 #endif
 
+// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014; constants of Stafford's variant 13).
+inline uint64_t mix(uint64_t x) {
+    x ^= x >> 30;
+    x *= 0xBF58476D1CE4E5B9u;
+    x ^= x >> 27;
+    x *= 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+// A seed for each of many streams; the first one's is the caller's own.
+inline uint64_t split_seed(uint64_t seed, uint64_t stream) {
+    return stream == 0 ? seed : mix(seed + stream * 0x9E3779B97F4A7C15u);
+}
+
 // Blocks of four words computed together: ten dependent rounds each, so several at a time hide the latency.
 constexpr int kPhiloxBlocks = 4;
 constexpr int kPhiloxWords = 4 * kPhiloxBlocks;

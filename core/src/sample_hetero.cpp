@@ -11,18 +11,8 @@ using namespace sage;
 namespace sage {
 namespace {
 
-uint64_t mix(uint64_t x) {
-    x ^= x >> 30;
-    x *= 0xBF58476D1CE4E5B9u;
-    x ^= x >> 27;
-    x *= 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-// The seed of relation number `relation`; the first one's is the caller's own.
-uint64_t relation_seed(uint64_t seed, int32_t relation) {
-    return relation == 0 ? seed : mix(seed + static_cast<uint64_t>(relation) * 0x9E3779B97F4A7C15u);
-}
+// The seed of relation number `relation`.
+uint64_t relation_seed(uint64_t seed, int32_t relation) { return split_seed(seed, static_cast<uint64_t>(relation)); }
 
 // An array that grows.
 struct Growing {

@@ -34,13 +34,17 @@ struct WeightedRow {
     }
 };
 
-// Numbers in [0, 1), a function of (seed, hop, node, number).
-SAGE_INLINE double draw_share(const PickRule& rule, int64_t node, int64_t number) {
+// 64 random bits, a function of (seed, hop, node, number).
+SAGE_INLINE uint64_t draw_bits(const PickRule& rule, int64_t node, int64_t number) {
     uint32_t words[4];
     philox<1>(rule.seed, rule.hop, static_cast<uint64_t>(node), static_cast<uint32_t>(number / 2), words);
     const int64_t place = number % 2 * 2;
-    const uint64_t bits = words[place] | (static_cast<uint64_t>(words[place + 1]) << 32);
-    return static_cast<double>(bits >> 11) * 0x1p-53;
+    return words[place] | (static_cast<uint64_t>(words[place + 1]) << 32);
+}
+
+// The same as a number in [0, 1).
+SAGE_INLINE double draw_share(const PickRule& rule, int64_t node, int64_t number) {
+    return static_cast<double>(draw_bits(rule, node, number) >> 11) * 0x1p-53;
 }
 
 // As pick_row: the positions of pick_count(rule, row.count) in-edges, in the order they were drawn.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .inference import NodeClassifier, load_model
     from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
+    from .walks import RandomWalker, RandomWalks, random_walk
 
 __all__ = [
     "ArgumentError",
@@ -25,6 +26,8 @@ __all__ = [
     "NativeError",
     "NodeClassifier",
     "OneHop",
+    "RandomWalker",
+    "RandomWalks",
     "SageAttentionError",
     "SampledSubgraph",
     "Workspace",
@@ -34,6 +37,7 @@ __all__ = [
     "gat_attention",
     "gatv2_attention",
     "load_model",
+    "random_walk",
     "sample_neighbours",
     "sample_one_hop",
 ]
@@ -45,6 +49,8 @@ _LAZY = {
     "Graph": "graph",
     "NodeClassifier": "inference",
     "OneHop": "sampling",
+    "RandomWalker": "walks",
+    "RandomWalks": "walks",
     "SampledSubgraph": "sampling",
     "Workspace": "sampling",
     "aggregate": "attention",
@@ -52,6 +58,7 @@ _LAZY = {
     "gat_attention": "attention",
     "gatv2_attention": "attention",
     "load_model": "inference",
+    "random_walk": "walks",
     "sample_neighbours": "sampling",
     "sample_one_hop": "sampling",
 }

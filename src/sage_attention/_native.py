@@ -39,6 +39,7 @@ __all__ = [
     "SampledType",
     "Sampling",
     "Transposed",
+    "Walking",
     "address",
     "check",
     "library",
@@ -120,6 +121,22 @@ class HeteroSampling(Structure):
         ("disjoint", c_int32),
         ("strategy", c_int32),
         ("strict", c_int32),
+        ("num_threads", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class Walking(Structure):
+    """``sage_attention_walking``."""
+
+    _fields_ = [
+        ("struct_size", c_int64),
+        ("seed", c_uint64),
+        ("length", c_int64),
+        ("num_walks", c_int64),
+        ("restart", c_double),
+        ("p", c_double),
+        ("q", c_double),
         ("num_threads", c_int32),
         ("reserved", c_int32),
     ]
@@ -288,6 +305,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "sage_attention_hetero_sample_free": (None, [POINTER(HeteroSample)]),
     "sage_attention_weight_sums": (c_int32, [POINTER(GraphArgument), c_void_p, c_void_p, c_int32]),
+    "sage_attention_random_walk": (
+        c_int32,
+        [POINTER(GraphArgument), c_void_p, POINTER(Walking), c_void_p, c_int64, c_void_p, c_void_p],
+    ),
     "sage_attention_forward": (c_int32, [POINTER(Problem), POINTER(Result)]),
     "sage_attention_backward": (
         c_int32,
