@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -85,9 +86,39 @@ def program(tmp_path_factory):
     return path
 
 
-def apply(program, model, edges, features, out):
-    command = [program, _native._path(), model, edges, features, out]
-    return subprocess.run([str(word) for word in command], capture_output=True, check=False, timeout=60)
+def apply(program, model, edges, features, out, *more, **how):
+    command = [program, _native._path(), model, edges, features, out, *more]
+    return subprocess.run([str(word) for word in command], capture_output=True, check=False, timeout=60, **how)
+
+
+def apply_in(folder, program, out="out.csv", *more, **how):
+    files = [folder / name for name in ("model", "edges.csv", "features.json", out)]
+    return apply(program, *files, *more, **how)
+
+
+def refusal(done):
+    """The one line of a program that has refused."""
+    assert done.returncode == 2, done.stderr
+    text = done.stderr.decode(errors="replace")  # it may quote what is no UTF-8
+    assert text.startswith("apply_model: ")
+    assert text.splitlines() == [text.rstrip("\r\n")]
+    return text
+
+
+def with_header(change):
+    """Changes the header of a safetensors file."""
+
+    def changed(data):
+        size = int.from_bytes(data[:8], "little")
+        header = change(data[8 : 8 + size])
+        return len(header).to_bytes(8, "little") + header + data[8 + size :]
+
+    return changed
+
+
+def without(name):
+    """Leaves a member out of config.json."""
+    return lambda data: json.dumps({k: v for k, v in json.loads(data).items() if k != name}).encode()
 
 
 def test_c_program(case, expected, program):
@@ -105,12 +136,47 @@ def test_c_program(case, expected, program):
         ("model/model.safetensors", lambda b: b[:-3], "safetensors"),
         ("model/model.safetensors", lambda b: b"\xff" * 8 + b[8:], "cut short"),
         ("model/model.safetensors", lambda b: b[:5], "5 bytes"),
+        ("model/model.safetensors", lambda b: b[:-4] + b"\0\0\xc0\x7f", "NaN"),
+        (
+            "model/model.safetensors",
+            with_header(lambda h: h.replace(b'"shape":[', b'"shape":[' + b"16777216," * 2)),
+            "fits",
+        ),
+        (
+            "model/model.safetensors",
+            with_header(lambda h: h.replace(b"[0,", b"[-9007199254740992,")),
+            "within the file",
+        ),
+        ("model/model.safetensors", with_header(lambda h: h.replace(b"[0,", b"[1e300,")), "an integer"),
+        ("model/model.safetensors", with_header(lambda h: h.replace(b"[0,", b"[-inf,")), "a finite number"),
+        ("model/model.safetensors", with_header(lambda h: h.replace(b"att_dst", b"att_src")), "twice"),
+        ("model/model.safetensors", with_header(lambda h: re.sub(rb"\[1,(\d),", rb"[\1,1,", h)), "expected shape"),
+        ("model/model.safetensors", with_header(lambda h: h + b"{"), "the end of the file"),
         ("model/config.json", lambda b: b[:-9], "config.json"),
+        ("model/config.json", lambda b: b.decode().encode("utf-16"), "UTF-8"),
+        ("model/config.json", lambda b: b.replace(b"{", b'{"layers": 1,', 1), "twice"),
+        ("model/config.json", lambda b: b.replace(b"company", b"\xff"), "UTF-8"),
+        ("model/config.json", lambda b: b.replace(b"company", rb"\ud800"), "a whole character"),
+        ("model/config.json", lambda b: b.replace(b"company", rb"a\u0000"), "a whole character"),
+        *(
+            ("model/config.json", without(name), name)
+            for name in ("negative_slope", "undirected", "normalize", "model")
+        ),
         ("model/config.json", lambda b: b.replace(b'"format": 1', b'"format": 2'), "format 1"),
         ("edges.csv", lambda b: b + b"\r\n1;x", "line 202"),
         ("edges.csv", lambda b: b + b"\r\n999999,1", "line 202"),
         ("edges.csv", lambda _: b"source,target\n", "expected edges"),
+        ("edges.csv", lambda b: b.decode("utf-8-sig").encode("utf-16"), "zero bytes"),
+        ("edges.csv", lambda b: b + b"\r\n" + b"\0" * 99, "zero bytes"),
         ("features.json", lambda _: b"{}", "nodes"),
+        ("features.json", lambda _: b'{"1": [1[2]}', "a comma or ]"),
+        ("features.json", lambda _: b'{"1": [1,]}', "a number"),
+        ("features.json", lambda _: b'{"1": ,2]}', "an array"),
+        ("features.json", lambda _: b'{"1": [0x1]}', "a finite number"),
+        ("features.json", lambda _: b'{"1": [-nan]}', "a finite number"),
+        ("features.json", lambda _: b'{"9223372036854775808": []}', "integers of 0 or more"),
+        ("features.json", lambda _: b'{"1\n2": []}', "control characters"),
+        ("features.json", lambda _: rb'{"1\n2": []}', '"1?2"'),
         ("features.json", lambda _: b'{"1": [17]}', "below 17"),
         ("features.json", lambda _: b'{"1": [1.5]}', "an integer"),
         ("features.json", lambda _: b'{"1": [1], "1": []}', "twice"),
@@ -122,13 +188,97 @@ def test_c_program_refuses(case, program, tmp_path, file, change, words):
     path = tmp_path / "x" / file
     path.write_bytes(change(path.read_bytes()))
     folder = tmp_path / "x"
-    done = apply(program, folder / "model", folder / "edges.csv", folder / "features.json", folder / "out.csv")
-    assert done.returncode == 2
-    text = done.stderr.decode()
-    assert text.startswith("apply_model: ")
-    assert text.count("\n") == 1
-    assert words in text
-    assert not (folder / "out.csv").exists()
+    assert words in refusal(apply_in(folder, program))
+    assert not list(folder.glob("out.csv*"))
+
+
+def test_c_program_takes_a_byte_order_mark(case, program, tmp_path):
+    shutil.copytree(case, tmp_path / "x")
+    for name in ("model/config.json", "features.json"):
+        path = tmp_path / "x" / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    done = apply_in(tmp_path / "x", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_c_program_replaces_whole_files_only(case, program, tmp_path):
+    """What was there stays until the new file is complete; what is read is never replaced."""
+    folder = tmp_path / "x"
+    shutil.copytree(case, folder)
+    (folder / "out.csv").write_text("earlier")
+    (folder / "model/config.json").write_bytes(b"{}")
+    refusal(apply_in(folder, program))
+    assert (folder / "out.csv").read_text() == "earlier"
+    shutil.copytree(case, folder, dirs_exist_ok=True)
+    assert "another file" in refusal(apply_in(folder, program, "model/../edges.csv"))
+    assert (folder / "edges.csv").read_bytes() == (case / "edges.csv").read_bytes()
+    assert "a folder" in refusal(apply_in(folder, program, "model"))
+    assert "cannot be written" in refusal(apply_in(folder, program, "none/out.csv"))
+    assert "THREADS" in refusal(apply_in(folder, program, "out.csv", "two"))
+    assert apply_in(folder, program, "out.csv", "2").returncode == 0
+    assert (folder / "out.csv").read_text(encoding="utf-8").startswith("node,")
+    assert sorted(path.name for path in folder.glob("out*")) == ["out.csv", "out.parquet"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit for the size of files")
+def test_c_program_on_a_full_disk(case, program, tmp_path):
+    import resource
+    import signal
+
+    def no_room():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    shutil.copytree(case, tmp_path / "x")
+    (tmp_path / "x/out.csv").write_text("earlier")
+    assert "written whole" in refusal(apply_in(tmp_path / "x", program, preexec_fn=no_room))
+    assert [path.read_text() for path in (tmp_path / "x").glob("out.csv*")] == ["earlier"]
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="only Windows limits paths to 260 characters")
+def test_c_program_on_long_paths(case, program, tmp_path):
+    from sage_attention._paths import extended
+
+    deep = Path(extended(str(tmp_path.joinpath(*["图 神经 network " + "x" * 80] * 4))))
+    shutil.copytree(case, deep)
+    library = deep / "sage_attention.dll"
+    shutil.copy(_native._path(), library)
+    files = [str(deep / name).replace("\\\\?\\", "") for name in ("model", "edges.csv", "features.json", "out.csv")]
+    command = [str(program), str(library).replace("\\\\?\\", ""), *files]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (deep / "out.csv").exists()
+
+
+def test_c_program_and_files_that_are_no_library(case, program, tmp_path):
+    wrong = tmp_path / "library"
+    files = [case / "model", case / "edges.csv", case / "features.json", tmp_path / "out.csv"]
+    for content in (None, b"", b"a text\n", b"MZ" + b"\0" * 99):
+        if content is not None:
+            wrong.write_bytes(content)
+        done = subprocess.run(
+            [str(program), str(wrong), *map(str, files)], capture_output=True, check=False, timeout=60
+        )
+        assert "library" in refusal(done)
+
+
+def test_c_program_on_mutations(case, program, tmp_path):
+    """Whatever the files hold, the program ends with results or with one line; it is also run under sanitizers so."""
+    names = ("model/config.json", "model/model.safetensors", "features.json", "edges.csv")
+    folder = tmp_path / "x"
+    shutil.copytree(case, folder)
+    pieces = [b"-", b"1e999", b"[", b"]", b"{", b"}", b",", b'"', b"\\", b"\0", b"\xff", b"16777216", b"9" * 30, b"\n"]
+    rng = np.random.default_rng(5)
+    for _ in range(int(os.environ.get("SAGE_ATTENTION_FUZZ", 400)) // 4):
+        name = names[rng.integers(4)]
+        whole = (case / name).read_bytes()
+        most = 8 + int.from_bytes(whole[:8], "little") if name.endswith("safetensors") else len(whole)
+        place, length = rng.integers(most), rng.integers(5)
+        (folder / name).write_bytes(whole[:place] + pieces[rng.integers(len(pieces))] + whole[place + length :])
+        done = apply_in(folder, program)
+        if done.returncode:
+            refusal(done)
+        (folder / name).write_bytes(whole)
 
 
 def ask(url, content=None):

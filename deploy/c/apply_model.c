@@ -28,7 +28,8 @@ static float *project_sparse(const features *f, const layer *l, int normalize_ro
     if (normalize_rows) {
         factors = allocate((size_t)entries, sizeof *factors);
         for (n = 0; n < f->num_nodes; ++n) {
-            for (k = f->indptr[n]; k < f->indptr[n + 1]; ++k) factors[k] = 1.0f / (float)(f->indptr[n + 1] - f->indptr[n]);
+            for (k = f->indptr[n]; k < f->indptr[n + 1]; ++k)
+                factors[k] = 1.0f / (float)(f->indptr[n + 1] - f->indptr[n]);
         }
     }
     graph.indptr = f->indptr;
@@ -98,7 +99,8 @@ static sage_attention_graph by_target(const edges *e, int64_t nodes) {
 }
 
 /* One layer's attention over projected values: [nodes, heads, channels]. */
-static float *attend(const sage_attention_graph *graph, const model *m, const layer *l, const float *values, int is_last) {
+static float *attend(const sage_attention_graph *graph, const model *m, const layer *l, const float *values,
+                     int is_last) {
     const int64_t nodes = graph->num_targets;
     float *out = allocate((size_t)(nodes * l->heads * l->channels), sizeof *out);
     float *source_logits = logits_of(values, l->source_attention, nodes, l);
@@ -160,7 +162,7 @@ static float *apply(const model *m, const features *f, const sage_attention_grap
 }
 
 static void write_predictions(const char *path, const model *m, const features *f, const float *logits) {
-    FILE *file = open_file(path, "wb");
+    FILE *file = begin_file(path);
     int64_t n, c;
     fputs("node,predicted,probability\n", file);
     for (n = 0; n < f->num_nodes; ++n) {
@@ -168,13 +170,18 @@ static void write_predictions(const char *path, const model *m, const features *
         const char *name;
         int64_t best = 0;
         double sum = 0;
+        for (c = 0; c < m->num_classes; ++c) {
+            if (isfinite(row[c])) continue;
+            fail("node %lld: the result is NaN or infinite; is the model the one for these features?",
+                 (long long)f->ids[n]);
+        }
         for (c = 1; c < m->num_classes; ++c) best = row[c] > row[best] ? c : best;
         for (c = 0; c < m->num_classes; ++c) sum += exp((double)row[c] - (double)row[best]);
         fprintf(file, "%lld,\"", (long long)f->ids[n]);
         for (name = m->class_names[best]; *name; ++name) fprintf(file, *name == '"' ? "\"\"" : "%c", *name);
         fprintf(file, "\",%.9g\n", 1 / sum);
     }
-    if (fclose(file) != 0) fail("%s: could not be written whole", path);
+    finish_file();
 }
 
 int main(int count, char **given) {
@@ -183,8 +190,18 @@ int main(int count, char **given) {
     features f;
     edges e;
     sage_attention_graph graph;
+    int i;
     if (count < 6 || count > 7) fail("usage: apply_model LIBRARY MODEL EDGES.csv FEATURES.json OUT.csv [THREADS]");
-    threads = count == 7 ? (int32_t)atoi(words[6]) : 0;
+    for (i = 3; i < 5; ++i) {
+        if (same_file(words[i], words[5])) fail("%s: expected another file than those that are read", words[5]);
+    }
+    if (count == 7) {
+        char *end;
+        const long wanted = strtol(words[6], &end, 10);
+        if (end == words[6] || *end || wanted < 0 || wanted > 1024)
+            fail("THREADS: expected 0 to 1024, got %s", words[6]);
+        threads = (int32_t)wanted;
+    }
     load_library(words[1]);
     m = load_model(words[2]);
     f = read_features(words[4], m.num_features);

@@ -1,15 +1,35 @@
 #include "json.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "files.h"
 
+/* The first byte that is not UTF-8, or the end. */
+static const char *end_of_utf8(const char *text, const char *end) {
+    const unsigned char *at = (const unsigned char *)text;
+    while ((const char *)at < end) {
+        const int more = *at < 0x80 ? 0 : *at < 0xc2 ? 9 : *at < 0xe0 ? 1 : *at < 0xf0 ? 2 : *at < 0xf5 ? 3 : 9;
+        int i;
+        if (more >= end - (const char *)at) break;
+        for (i = 1; i <= more && (at[i] & 0xc0) == 0x80;) ++i;
+        if (i <= more) break;
+        if ((*at == 0xe0 && at[1] < 0xa0) || (*at == 0xf0 && at[1] < 0x90)) break; /* longer than need be */
+        if ((*at == 0xed && at[1] > 0x9f) || (*at == 0xf4 && at[1] > 0x8f)) break; /* surrogates; beyond Unicode */
+        at += 1 + more;
+    }
+    return (const char *)at;
+}
+
 json_reader json_open(const char *path, const char *text, size_t size) {
     json_reader r;
     r.path = path;
-    r.begin = r.at = text;
+    r.begin = text;
     r.end = text + size;
+    r.at = end_of_utf8(text, r.end);
+    if (r.at != r.end) json_expected(&r, "UTF-8 text");
+    r.at = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? text + 3 : text;
     return r;
 }
 
@@ -22,19 +42,17 @@ static char peek(json_reader *r) {
     return r->at < r->end ? *r->at : 0;
 }
 
-int json_next(json_reader *r, char open) {
+int json_next(json_reader *r, char open, long long *members) {
     const char close = open == '{' ? '}' : ']';
-    const char c = peek(r);
-    if (c == open) {
-        ++r->at;
-        if (peek(r) != close) return 1;
-        ++r->at;
-        return 0;
+    if (peek(r) != (*members ? ',' : open)) {
+        if (!*members) json_expected(r, open == '{' ? "an object" : "an array");
+        if (peek(r) != close) json_expected(r, open == '{' ? "a comma or }" : "a comma or ]");
+        return ++r->at, 0;
     }
-    if (c == ',') return ++r->at, 1;
-    if (c == close) return ++r->at, 0;
-    json_expected(r, open == '{' ? "an object" : "an array");
-    return 0;
+    ++r->at;
+    if (!*members && peek(r) == close) return ++r->at, 0;
+    ++*members;
+    return 1;
 }
 
 static void append_utf8(char *out, size_t *length, unsigned code) {
@@ -81,17 +99,19 @@ char *json_string(json_reader *r) {
     r->at = start;
     while (*r->at != '"') {
         char c = *r->at++;
+        if ((unsigned char)c < ' ') json_expected(r, "a string without control characters");
         if (c == '\\') {
             static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
             const char *place;
             c = *r->at++;
-            place = strchr(escapes, c);
+            place = c ? strchr(escapes, c) : NULL;
             if (c == 'u') {
                 unsigned code = hexadecimal(r);
                 if (code >= 0xd800 && code < 0xdc00 && r->at[0] == '\\' && r->at[1] == 'u') {
-                    r->at += 2;
-                    code = 0x10000 + ((code - 0xd800) << 10) + ((hexadecimal(r) - 0xdc00) & 0x3ff);
+                    const unsigned low = (r->at += 2, hexadecimal(r));
+                    code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00) : 0;
                 }
+                if (code == 0 || (code >= 0xd800 && code < 0xe000)) json_expected(r, "a whole character before this");
                 append_utf8(text, &length, code);
                 continue;
             }
@@ -113,17 +133,20 @@ void json_colon(json_reader *r) {
 double json_number(json_reader *r) {
     char *end;
     double value;
-    const char c = peek(r);
+    const char c = peek(r), *stop = r->at, *digits = r->at + (c == '-');
     if (c != '-' && (c < '0' || c > '9')) json_expected(r, "a number");
-    value = strtod(r->at, &end); /* the text ends with a zero byte */
-    r->at = end;
+    while (stop < r->end && *stop && strchr("+-.0123456789Ee", *stop)) ++stop;
+    value = strtod(r->at, &end); /* it knows more than JSON: hexadecimal ones, infinity */
+    if (end != stop || !isfinite(value) || (digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9'))
+        json_expected(r, "a finite number");
+    r->at = stop;
     return value;
 }
 
 long long json_integer(json_reader *r) {
     const char *start;
-    const double value = (peek(r), start = r->at, json_number(r));
-    if (value != (double)(long long)value) {
+    const double value = (peek(r), start = r->at, json_number(r)), limit = 9007199254740992.0;
+    if (!(value >= -limit && value <= limit) || value != floor(value)) {
         r->at = start;
         json_expected(r, "an integer");
     }
@@ -132,7 +155,7 @@ long long json_integer(json_reader *r) {
 
 static int word(json_reader *r, const char *text) {
     const size_t length = strlen(text);
-    if ((size_t)(r->end - r->at) < length || memcmp(r->at, text, length) != 0) return 0;
+    if (r->end - r->at < (ptrdiff_t)length || memcmp(r->at, text, length) != 0) return 0;
     r->at += length;
     return 1;
 }
@@ -150,7 +173,8 @@ static void skip(json_reader *r, int depth) {
     if (c == '"') {
         free(json_string(r));
     } else if (c == '{' || c == '[') {
-        while (json_next(r, c)) {
+        long long members = 0;
+        while (json_next(r, c, &members)) {
             if (c == '{') {
                 free(json_string(r));
                 json_colon(r);
@@ -165,5 +189,6 @@ static void skip(json_reader *r, int depth) {
 void json_skip(json_reader *r) { skip(r, 0); }
 
 void json_end(json_reader *r) {
-    if (peek(r) != 0) json_expected(r, "the end of the file");
+    peek(r);
+    if (r->at != r->end) json_expected(r, "the end of the file");
 }

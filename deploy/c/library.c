@@ -14,15 +14,16 @@
 
 const char *(*sage_last_error)(void);
 int32_t (*sage_abi_version)(void);
-int32_t (*sage_coo_to_csc)(const void *, const void *, int32_t, int64_t, int64_t, int64_t, int64_t *, void *, int64_t *);
+int32_t (*sage_coo_to_csc)(const void *, const void *, int32_t, int64_t, int64_t, int64_t, int64_t *, void *,
+                           int64_t *);
 int32_t (*sage_aggregate)(const sage_attention_graph *, int32_t, const void *, const void *, int64_t, void *, int32_t);
 int32_t (*sage_forward)(const sage_attention_problem *, const sage_attention_result *);
 
 /* Never run: the compiler holds the pointers' types against the header's functions. */
 enum {
-    kTypesAgree = sizeof(sage_last_error = sage_attention_last_error) + sizeof(sage_abi_version = sage_attention_abi_version) +
-                  sizeof(sage_coo_to_csc = sage_attention_coo_to_csc) + sizeof(sage_aggregate = sage_attention_aggregate) +
-                  sizeof(sage_forward = sage_attention_forward)
+    kTypesAgree = sizeof(sage_last_error = sage_attention_last_error) +
+    sizeof(sage_abi_version = sage_attention_abi_version) + sizeof(sage_coo_to_csc = sage_attention_coo_to_csc) +
+    sizeof(sage_aggregate = sage_attention_aggregate) + sizeof(sage_forward = sage_attention_forward)
 };
 
 /* Sets a pointer to the function `name`; ISO C has no cast from an object's address to a function's. */
@@ -38,14 +39,16 @@ static void find(const char *path, void *library, const char *name, void *pointe
 
 void load_library(const char *path) {
 #ifdef _WIN32
-    const int length = MultiByteToWideChar(CP_UTF8, 0, path, -1, NULL, 0);
-    wchar_t *name = allocate((size_t)length + 1, sizeof *name), full[32768];
+    wchar_t *full = wide_path(path);
     void *library;
-    MultiByteToWideChar(CP_UTF8, 0, path, -1, name, length);
-    if (GetFullPathNameW(name, 32768, full, NULL) == 0) fail("%s: not a path", path);
+    SetErrorMode(SEM_FAILCRITICALERRORS); /* no box that waits for somebody to press OK */
     library = LoadLibraryExW(full, NULL, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS | LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR);
-    if (!library) fail("%s: cannot be loaded, Windows error %lu", path, GetLastError());
-    free(name);
+    if (!library) {
+        const DWORD code = GetLastError();
+        fail("%s: cannot be loaded, Windows error %lu%s", path, code,
+             code == ERROR_BAD_EXE_FORMAT ? "; expected a DLL for this program's processor" : "");
+    }
+    free(full);
 #else
     char *full = strchr(path, '/') ? NULL : join_path(".", path);
     void *library = dlopen(full ? full : path, RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,6 @@
 #include "tables.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,11 +20,14 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* An integer of 0 or more, or nothing. */
+/* Reads an integer of 0 or more; returns 0 where the text is none, or one that 64 bits do not hold. "07" is a word. */
 static int integer(const char *text, int64_t *value) {
     char *end;
+    text += strspn(text, " ");
+    if (*text < '0' || *text > '9' || (*text == '0' && text[1])) return 0;
+    errno = 0;
     *value = strtoll(text, &end, 10);
-    return end != text && *end == 0 && *value >= 0;
+    return errno == 0 && *end == 0;
 }
 
 features read_features(const char *path, int64_t num_features) {
@@ -33,15 +37,17 @@ features read_features(const char *path, int64_t num_features) {
     row *rows = allocate(capacity_rows, sizeof *rows);
     int32_t *all = allocate(capacity, sizeof *all);
     int64_t number = 0, entries = 0, i;
+    long long members = 0;
     features f;
-    while (json_next(&r, '{')) {
+    while (json_next(&r, '{', &members)) {
         char *id = json_string(&r);
+        long long indices = 0;
         row own;
         own.first = entries;
         if (!integer(id, &own.id)) fail("%s: expected integers of 0 or more as ids, got \"%s\"", path, id);
         free(id);
         json_colon(&r);
-        while (json_next(&r, '[')) {
+        while (json_next(&r, '[', &indices)) {
             const long long index = json_integer(&r);
             if (index < 0 || index >= num_features) {
                 fail("%s, node %lld: expected features below %lld, got %lld", path, (long long)own.id,
@@ -55,7 +61,8 @@ features read_features(const char *path, int64_t num_features) {
         rows[number++] = own;
     }
     json_end(&r);
-    if (number == 0 || number > INT32_MAX) fail("%s: expected from 1 to 2147483647 nodes, got %lld", path, (long long)number);
+    if (number == 0 || number > INT32_MAX)
+        fail("%s: expected from 1 to 2147483647 nodes, got %lld", path, (long long)number);
     qsort(rows, (size_t)number, sizeof *rows, by_id);
 
     f.num_nodes = number;
@@ -116,6 +123,8 @@ edges read_edges(const char *path, const features *nodes, int undirected) {
     int64_t *pairs = allocate(capacity, sizeof *pairs), number = 0, kept = 0, i;
     long long line_number = 0;
     edges e;
+    /* UTF-16 has them, and what a power cut left of a file. */
+    if (memchr(text, 0, size)) fail("%s: expected UTF-8 text, got zero bytes; save it as \"CSV UTF-8\"", path);
     if (size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) line += 3;
     while (line < text + size) {
         char *end = strpbrk(line, "\r\n"), *next = end ? end + 1 : text + size;
@@ -125,7 +134,8 @@ edges read_edges(const char *path, const features *nodes, int undirected) {
         if (end) *end = 0;
         if (*line) {
             if (!two_integers(line, &ends[0], &ends[1])) {
-                if (line_number > 1) fail("%s, line %lld: expected two integers of 0 or more, got \"%.100s\"", path, line_number, line);
+                if (line_number > 1)
+                    fail("%s, line %lld: expected two integers of 0 or more, got \"%.100s\"", path, line_number, line);
             } else {
                 for (k = 0; k < 2; ++k) {
                     const int64_t at = position(nodes, ends[k]);
