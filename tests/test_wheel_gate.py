@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import random
+import struct
 import subprocess
 import sys
 import zipfile
@@ -20,8 +21,8 @@ from sage_attention import _native
 pytest.importorskip("capstone", reason="the gate reads instructions by Capstone")
 pytest.importorskip("elftools", reason="the gate reads ELF by pyelftools")
 
-from wheel_gate import archive, elf, platforms, rules
-from wheel_gate.library import UnreadableError
+from wheel_gate import archive, elf, pe, platforms, rules
+from wheel_gate.library import Library, UnreadableError
 
 ROOT = Path(__file__).parents[1]
 VERSION = "1.2.3"
@@ -262,6 +263,65 @@ def test_damaged_libraries_are_faults_not_crashes(platform):
         changed[dice.randrange(min(len(data), 1500))] = dice.randrange(256)
         with contextlib.suppress(UnreadableError):
             read(bytes(changed))
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"\xff\xfea\0", b"\0", b'"' + b"x" * 200_000, b""])
+@pytest.mark.parametrize("name", ["RECORD", "WHEEL", "METADATA"])
+def test_text_that_is_none_is_a_fault(tmp_path, name, content):
+    wheel = write_wheel(tmp_path, LINUX)
+    changed = tmp_path / "changed" / wheel.name
+    changed.parent.mkdir()
+    with zipfile.ZipFile(wheel) as good, zipfile.ZipFile(changed, "w") as bad:
+        for entry in good.infolist():
+            bad.writestr(entry, content if entry.filename == f"{ABOUT}/{name}" else good.read(entry))
+    assert rules.judge(changed).faults
+
+
+def test_what_is_no_wheel_is_a_fault(tmp_path):
+    path = tmp_path / write_wheel(tmp_path, LINUX).name
+    whole = path.read_bytes()
+    for content in (b"", b"PK", b"a text", whole.replace(b"sage_attention/", b"sage\0ttention/")):
+        path.write_bytes(content)
+        assert rules.judge(path).faults
+    path.unlink()
+    assert rules.judge(path).faults[0].startswith("cannot be read: ")
+    path.mkdir()
+    assert rules.judge(path).faults[0].startswith("cannot be read: ")
+
+
+def test_mutated_archives_are_faults_not_crashes(tmp_path):
+    path = write_wheel(tmp_path, LINUX)
+    whole, dice = path.read_bytes(), random.Random(5)
+    for _ in range(60):
+        changed = bytearray(whole)
+        place = dice.choice([dice.randrange(len(whole)), len(whole) - 1 - dice.randrange(6000)])
+        changed[place : place + dice.choice([1, 2, 8])] = dice.randbytes(dice.randrange(9))
+        path.write_bytes(changed)
+        rules.judge(path)
+
+
+def test_archives_that_unpack_to_more_than_memory_are_refused(tmp_path):
+    bomb = {"sage_attention/zeros": bytes(archive.MOST_UNPACKED)}
+    (fault,) = rules.judge(write_wheel(tmp_path, LINUX, files=bomb)).faults
+    assert fault.startswith("unpacks to 2")
+
+
+def test_tables_larger_than_the_file_are_refused():
+    """Each would take gigabytes, or hours: exports by number, sections that share their bytes."""
+    data = bytearray(library(WINDOWS))
+    header = struct.unpack_from("<I", data, 0x3C)[0] + 24
+    address = struct.unpack_from("<I", data, header + 112)[0]
+    exports = pe.Image(bytes(data)).place(address)
+    many = bytearray(data)
+    struct.pack_into("<I", many, exports + 20, 0xFFFFFFFF)
+    with pytest.raises(UnreadableError, match="a table of exports"):
+        pe.read(bytes(many))
+    shared = Library("windows", "x86_64")
+    shared.add_code(bytes(100), ".text", 0, 0, 60)
+    with pytest.raises(UnreadableError, match="overlap"):
+        shared.add_code(bytes(100), ".other", 0, 20, 60)
+    with pytest.raises(UnreadableError, match="ends within"):
+        shared.add_code(bytes(100), ".other", 0, 90, 11)
 
 
 def test_cut_archives_are_faults(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from wheel_gate import rules
 COLUMNS = ("wheel", "bytes", "sha256", "machine", "needs", "exports", "oldest system", "AVX2", "verdict")
 
 
-def row(wheel: Path, verdict: rules.Verdict) -> tuple[str, ...]:
+def row(verdict: rules.Verdict) -> tuple[str, ...]:
     """What the table says of a wheel."""
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()[:12]
     library = verdict.library
     seen = ("", "", "", "", "")
     if library:
@@ -26,17 +24,16 @@ def row(wheel: Path, verdict: rules.Verdict) -> tuple[str, ...]:
         needs = {name.rpartition("/")[2].replace("api-ms-win-crt-", "crt-") for name in library.needs}
         seen = (library.machine, f"{len(needs)}", str(len(library.exports)), oldest, str(verdict.wide or ""))
     faults = len(verdict.faults)
-    return (wheel.name, f"{verdict.size:,}", digest, *seen, f"{faults} faults" if faults else "good")
+    return (verdict.name, f"{verdict.size:,}", verdict.sha256[:12], *seen, f"{faults} faults" if faults else "good")
 
 
 def main(arguments: list[str]) -> int:
     """Prints the table, then what is wrong."""
-    wheels = [Path(name) for name in arguments]
-    if not wheels:
+    if not arguments:
         print("usage: python tools/wheel_gate WHEEL...", file=sys.stderr)
         return 2
-    verdicts = [rules.judge(wheel) for wheel in wheels]
-    table = [COLUMNS, *(row(*pair) for pair in zip(wheels, verdicts))]
+    verdicts = [rules.judge(Path(name)) for name in arguments]
+    table = [COLUMNS, *map(row, verdicts)]
     widths = [max(map(len, column)) for column in zip(*table)]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())

@@ -7,14 +7,20 @@ import csv
 import email.parser
 import hashlib
 import io
+import lzma
+import struct
+import zipfile
+import zlib
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import zipfile
 
 ROOT = Path(__file__).parents[2]
+# What reading a damaged archive, or text in it that is none, may end with.
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, csv.Error,
+    OSError, EOFError, ValueError, RuntimeError, NotImplementedError, IndexError,
+)  # fmt: skip
+MOST_UNPACKED = 20_000_000
 METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 
 

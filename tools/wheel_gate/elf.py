@@ -6,7 +6,7 @@ import io
 
 from elftools.elf.elffile import ELFFile
 
-from .library import Code, Library, UnreadableError
+from .library import Library, UnreadableError
 
 EXECUTABLE = 4  # SHF_EXECINSTR
 MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
@@ -32,13 +32,13 @@ def read(data: bytes) -> Library:
             for symbol in symbols.iter_symbols()
             if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["bind"] != "STB_LOCAL"
         }
-        library.code = [
-            Code(section.name, section["sh_addr"], section.data())
-            for section in file.iter_sections()
-            if section["sh_flags"] & EXECUTABLE
-        ]
+        for section in file.iter_sections():
+            if section["sh_flags"] & EXECUTABLE and section["sh_type"] != "SHT_NOBITS":
+                library.add_code(data, section.name, section["sh_addr"], section["sh_offset"], section["sh_size"])
         versions = file.get_section_by_name(".gnu.version_r")
         if versions is not None:
+            if versions.num_versions() > len(data) // 16:
+                raise ValueError("a table of versions that is larger than the file")
             library.versions = {entry.name for _, entries in versions.iter_versions() for entry in entries}
         library.weaknesses = _weaknesses(file, {tag.entry.d_tag: tag for tag in tags})
     except UnreadableError:

@@ -41,3 +41,15 @@ class Library:
     versions: set[str] = field(default_factory=set)
     minimum_os: tuple[int, int] | None = None
     weaknesses: list[str] = field(default_factory=list)
+
+    def add_code(self, file: bytes, name: str, address: int, offset: int, size: int) -> None:
+        """Takes a section of instructions.
+
+        Raises:
+            UnreadableError: It is not within the file, or one of several that share bytes: thousands may.
+        """
+        if offset + size > len(file):
+            raise UnreadableError("expected a whole library, got one that ends within a section")
+        if size + sum(len(code.data) for code in self.code) > len(file):
+            raise UnreadableError("expected a library, got a damaged one (its sections overlap)")
+        self.code.append(Code(name, address, file[offset : offset + size]))

@@ -15,6 +15,7 @@ DYLD_INFO, DATA_IN_CODE = 0x22, 0x29
 REQUIRED = 0x80000000
 INSTRUCTIONS = 0x80000400
 MACOS = 1
+MOST_LETTERS = 10_000  # of a name
 LINKER_MADE = {"_mh_dylib_header", "_mh_bundle_header", "__dso_handle"}  # some linkers offer these of themselves
 
 
@@ -97,9 +98,7 @@ def _read_segment(data: bytes, at: int, library: Library) -> None:
         name = data[section : section + 16].rstrip(b"\0").decode("ascii", "replace")
         address, size, offset = struct.unpack_from("<QQI", data, section + 32)
         if struct.unpack_from("<I", data, section + 64)[0] & INSTRUCTIONS:
-            if offset + size > len(data):
-                raise ValueError("it ends within a section")
-            library.code.append(Code(name, address, data[offset : offset + size]))
+            library.add_code(data, name, address, offset, size)
     if segment == "__DWARF":
         library.weaknesses.append("has debug information")
 
@@ -145,5 +144,7 @@ def _trie(data: bytes, begin: int, size: int) -> set[str]:
             end = tree.index(b"\0", at)
             edge = tree[at:end].decode("utf-8", "replace")
             child, at = _number(tree, end + 1)
+            if len(prefix) + len(edge) > MOST_LETTERS:
+                raise ValueError("a name in its tree of exports has no end")
             waiting.append((child, prefix + edge))
     return names

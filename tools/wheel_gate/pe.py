@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from .library import Code, Library, UnreadableError
+from .library import Library, UnreadableError
 
 MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
 DLL = 0x2000
@@ -76,11 +76,9 @@ def read(data: bytes) -> Library:
         library.exports = _exported(image)
         if any(raw + raw_size > len(data) for _, _, _, raw, raw_size, _ in image.sections):
             raise UnreadableError("expected a whole PE library, got one that ends within a section")
-        library.code = [
-            Code(name, address, data[raw : raw + min(size, raw_size)])
-            for name, address, size, raw, raw_size, flags in image.sections
-            if flags & EXECUTABLE
-        ]
+        for name, address, size, raw, raw_size, flags in image.sections:
+            if flags & EXECUTABLE:
+                library.add_code(data, name, address, raw, min(size, raw_size))
         library.weaknesses = [text for flag, text in PROTECTIONS.items() if not image.dll_characteristics & flag]
         if not image.characteristics & DLL:
             library.weaknesses.append("is not marked as a library (DLL)")
@@ -120,6 +118,8 @@ def _exported(image: Image) -> set[str]:
         return set()
     at = image.place(image.directory(EXPORTS))
     functions, count, names = image.u32(at + 20), image.u32(at + 24), image.place(image.u32(at + 32))
+    if max(functions, count) > len(image.data) // 4:
+        raise ValueError("a table of exports that is larger than the file")
     exported = {image.text(image.u32(names + 4 * i)) for i in range(count)}
     # Functions that have a number only are exported too.
     return exported | {f"#{i}" for i in range(count, functions)}

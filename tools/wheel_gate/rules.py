@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import re
 import zipfile
 from dataclasses import dataclass, field
@@ -28,7 +30,8 @@ class Verdict:
     """What was seen of a wheel, for a table, and what is wrong with it."""
 
     name: str
-    size: int
+    size: int = 0
+    sha256: str = ""
     library: Library | None = None
     wide: int = 0
     faults: list[str] = field(default_factory=list)
@@ -86,7 +89,13 @@ def instruction_faults(library: Library, platform: platforms.Platform) -> tuple[
 
 def judge(wheel: Path) -> Verdict:
     """All that is wrong with a wheel."""
-    verdict = Verdict(wheel.name, wheel.stat().st_size)
+    verdict = Verdict(wheel.name)
+    try:
+        data = wheel.read_bytes()
+    except OSError as error:
+        verdict.faults.append(f"cannot be read: {error.strerror}")
+        return verdict
+    verdict.size, verdict.sha256 = len(data), hashlib.sha256(data).hexdigest()
     name = platforms.NAME.fullmatch(wheel.name)
     if name is None:
         verdict.faults.append("its name is not sage_graph_attention-VERSION-py3-none-PLATFORM.whl")
@@ -101,15 +110,18 @@ def judge(wheel: Path) -> Verdict:
     if verdict.size > MOST_BYTES:
         verdict.faults.append(f"has {verdict.size:,} bytes, more than {MOST_BYTES:,}")
     try:
-        with zipfile.ZipFile(wheel) as opened:
+        with zipfile.ZipFile(io.BytesIO(data)) as opened:
+            unpacked = sum(entry.file_size for entry in opened.infolist())
+            if unpacked > archive.MOST_UNPACKED:
+                verdict.faults.append(f"unpacks to {unpacked:,} bytes, more than {archive.MOST_UNPACKED:,}")
+                return verdict
             version = name["version"]
             verdict.faults += archive.file_faults(opened, version, platform.system)
             verdict.faults += archive.record_faults(opened, version)
             verdict.faults += archive.metadata_faults(opened, version, (name["python"], name["abi"], name["platforms"]))
             if archive.library_name(platform.system) in opened.namelist():
-                data = opened.read(archive.library_name(platform.system))
-                _judge_library(data, platform, verdict)
-    except zipfile.BadZipFile as error:
+                _judge_library(opened.read(archive.library_name(platform.system)), platform, verdict)
+    except archive.DAMAGED as error:
         verdict.faults.append(f"is no archive, or a damaged one ({error})")
     return verdict
 
