@@ -7,7 +7,7 @@ model = sage_attention.torch.convert(model)       # or swap the layers of a mode
 from __future__ import annotations
 
 from .convert import ConversionError, ConversionReport, ConvertedLayer, convert
-from .nn import GATConv, GATv2Conv, TransformerConv, forget
+from .nn import GATConv, GATv2Conv, HGTConv, TransformerConv, forget
 from .ops import Csc, csc, dot_attention, gat_attention, gatv2_attention
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Csc",
     "GATConv",
     "GATv2Conv",
+    "HGTConv",
     "TransformerConv",
     "convert",
     "csc",

@@ -110,8 +110,8 @@ def convert(model: Model, *, check: bool = True, return_report: bool = False) ->
     The new layers hold the same ``Parameter`` objects, so optimisers made before keep working, the same
     linear maps, hooks, mode and options, and are found under the same names; a layer shared by several
     parents is swapped once. A subclass that changes how the layer computes, a layer with hooks inside message
-    passing, or one with options this package lacks is left alone; a warning says so, or the report. The new
-    layers are no ``MessagePassing`` objects: apply PyG's ``to_hetero`` before, and explain with the original.
+    passing, or one with options this package lacks is left alone; a warning says so, or the report. PyG's
+    ``to_hetero`` may come before or after; explain with the original.
 
     Args:
         model: Any module. If it is such a layer itself, use what is returned.

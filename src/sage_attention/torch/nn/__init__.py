@@ -5,7 +5,8 @@ from __future__ import annotations
 from .cache import forget
 from .gat import GATConv
 from .gatv2 import GATv2Conv
+from .hgt import HGTConv
 from .linear import Linear
 from .transformer import TransformerConv
 
-__all__ = ["GATConv", "GATv2Conv", "Linear", "TransformerConv", "forget"]
+__all__ = ["GATConv", "GATv2Conv", "HGTConv", "Linear", "TransformerConv", "forget"]

@@ -43,7 +43,7 @@ class _Entry(NamedTuple):
     versions: tuple[object, ...]
     others: tuple[TensorWeakRef, ...]
     contents: tuple[Tensor | None, ...]
-    topologies: dict[tuple[int, int, int | None], Topology]
+    topologies: dict[tuple[object, ...], Topology]
 
 
 _entries = WeakTensorKeyDictionary()
@@ -52,7 +52,7 @@ _lock = threading.Lock()
 
 def remembered(
     tensors: tuple[Tensor, ...],
-    shape: tuple[int, int, int | None],
+    shape: tuple[object, ...],
     build: Callable[[], Topology],
     again: Callable[[Topology], Topology],
 ) -> Topology:
@@ -61,7 +61,7 @@ def remembered(
     Args:
         tensors: What the topology is made of; none: nothing is remembered. The topology must not share memory
             with the first, or neither would ever be freed.
-        shape: Number of sources, of targets and of self loops.
+        shape: Number of sources, of targets and of self loops, or whatever else it depends on.
         build: Makes the topology.
         again: Called on one that was remembered; what it returns is remembered in its place.
 

@@ -11,8 +11,11 @@ from torch import Tensor
 from sage_attention.errors import ArgumentError
 
 from .edges import Edges, SelfLoops, gather
+from .message_passing import known_to_pyg
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .adjacency import Adjacency
 
 __all__ = ["AttentionLayer", "Channels", "Features", "Output"]
@@ -40,6 +43,9 @@ class AttentionLayer(torch.nn.Module):
         ArgumentError: An option has a value that cannot be.
     """
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: ARG004, D102
+        return super().__new__(known_to_pyg(cls))
+
     def __init__(
         self,
         in_channels: Channels,
@@ -53,7 +59,7 @@ class AttentionLayer(torch.nn.Module):
         flow: str = "source_to_target",
         **options: Any,
     ) -> None:
-        super().__init__()
+        torch.nn.Module.__init__(self)  # not that of MessagePassing, which layers are of in name only
         name = type(self).__name__
         if isinstance(in_channels, Sequence) and len(in_channels) != 2:
             raise ArgumentError("in_channels", "a size, or those of sources and targets", in_channels)
@@ -76,6 +82,9 @@ class AttentionLayer(torch.nn.Module):
         self.aggr = aggr
         self.flow = flow
         self.node_dim = 0
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        torch.nn.Module.__setstate__(self, state)  # type: ignore[no-untyped-call]  # MessagePassing's wants what its constructor makes
 
     @property
     def total_out_channels(self) -> int:
