@@ -95,7 +95,7 @@ def test_against_the_twin(data):
     num_nodes = {name: int(rng.integers(0, count + 1)) for name, count in TYPES.items()} if several else {"node": 40}
     edge_types = EDGE_TYPES if several else [LOOP]
     times, weights = data.draw(st.booleans()), data.draw(st.booleans())
-    strategies = ["uniform", "last"] if weights else ["uniform", "last", "labor", "labor_sequential"]
+    strategies = ["uniform", "last", "recency", *([] if weights else ["labor", "labor_sequential"])]
     sampler, columns = make(rng, num_nodes, edge_types, times=times, weights=weights)
     seeds = {
         name: rng.integers(0, count, int(rng.integers(0, 7)))
@@ -113,6 +113,8 @@ def test_against_the_twin(data):
         "window": data.draw(st.sampled_from([None, 0, 5])),
         "num_threads": data.draw(st.sampled_from([1, 2])),
     }
+    if options["strategy"] == "recency":
+        options["decay"] = data.draw(st.sampled_from([0.0, 0.1, 3.0, 1e100]))
     if options["strategy"].startswith("labor"):
         options["replace"] = False
     if times:

@@ -161,12 +161,14 @@ SAGE_ATTENTION_API void sage_attention_sample_free(sage_attention_sample *sample
  *                     of a hop share: fewer distinct nodes (LABOR-0 of Balin and Catalyurek, NeurIPS 2023). A source has
  *                     a number for each hop and, with disjoint = 1, each tree
  *   LABOR_SEQUENTIAL  the fan_out in-edges whose sources have the smallest of these numbers
+ *   RECENCY           an in-edge in proportion to its weight * exp(-decay * its age)
  * LABOR picks are in CSC order; they take replace = 0 and no weights. */
 enum {
     SAGE_ATTENTION_UNIFORM = 0,
     SAGE_ATTENTION_LAST = 1,
     SAGE_ATTENTION_LABOR = 2,
-    SAGE_ATTENTION_LABOR_SEQUENTIAL = 3
+    SAGE_ATTENTION_LABOR_SEQUENTIAL = 3,
+    SAGE_ATTENTION_RECENCY = 4
 };
 
 typedef struct sage_attention_node_type {
@@ -183,7 +185,8 @@ typedef struct sage_attention_relation {
     const int64_t *fan_outs;   /* [num_hops]; -1: all in-edges; 0: none */
     const int64_t *edge_times; /* [num_edges] by position, never falling within a target; or null: not limited by time */
     const double *weight_sums; /* [num_edges] or null: running sums within each target of weights above 0
-                                * (sage_attention_weight_sums); an in-edge is drawn in proportion to its weight */
+                                * (sage_attention_weight_sums); an in-edge is drawn in proportion to its weight.
+                                * RECENCY: sums with these times and this decay, wherever there are times */
 } sage_attention_relation;
 
 typedef struct sage_attention_hetero_sampling {
@@ -197,6 +200,7 @@ typedef struct sage_attention_hetero_sampling {
     int32_t strict;      /* 1: in-edges as old as the tree's time are not picked either; younger ones never are */
     int32_t num_threads;
     int32_t reserved;    /* 0 */
+    double decay;        /* RECENCY: of a weight in a unit of time */
 } sage_attention_hetero_sampling;
 
 typedef struct sage_attention_sampled_type {
@@ -233,9 +237,12 @@ SAGE_ATTENTION_API int32_t sage_attention_sample_hetero(const sage_attention_nod
                                                         sage_attention_hetero_sample **out);
 SAGE_ATTENTION_API void sage_attention_hetero_sample_free(sage_attention_hetero_sample *sample);
 
-/* Running sums of weights [num_edges] within each target, for sage_attention_relation. Weights are finite, above 0. */
+/* Running sums of weights [num_edges] within each target, for sage_attention_relation. Weights are finite, above 0; null:
+ * all are 1. With edge_times [num_edges], never falling within a target, or null, all that was summed fades by
+ * exp(-decay) in a unit of time: a sum is what is left of it at the time of its in-edge. */
 SAGE_ATTENTION_API int32_t sage_attention_weight_sums(const sage_attention_graph *graph, const double *weights,
-                                                      double *out, int32_t num_threads);
+                                                      const int64_t *edge_times, double decay, double *out,
+                                                      int32_t num_threads);
 
 /* ---- random walks */
 

@@ -61,6 +61,10 @@ struct OwnedHetero {
     BlockPool* pool;
 };
 
+bool is_labor(int32_t strategy) {
+    return strategy == SAGE_ATTENTION_LABOR || strategy == SAGE_ATTENTION_LABOR_SEQUENTIAL;
+}
+
 class HeteroSampler {
   public:
     HeteroSampler(const sage_attention_node_type* types, int32_t num_types, const sage_attention_relation* relations,
@@ -189,9 +193,7 @@ class HeteroSampler {
     }
 
     // Layer-neighbour sampling: the coins belong to the nodes of a type, whatever relation leads to them.
-    bool labor() const {
-        return options_.strategy == SAGE_ATTENTION_LABOR || options_.strategy == SAGE_ATTENTION_LABOR_SEQUENTIAL;
-    }
+    bool labor() const { return is_labor(options_.strategy); }
     Labor labor_kind() const {
         return options_.strategy == SAGE_ATTENTION_LABOR ? Labor::kPoisson : Labor::kSequential;
     }
@@ -365,7 +367,10 @@ class HeteroSampler {
                     labor_pick(labor_rule(chunk.relation, hop, tree), relation.graph, labor_kind(), row.begin, row.degree,
                                out);
                 } else if (relation.weight_sums) {
-                    pick_weighted(rule, WeightedRow{relation.weight_sums, relation.graph.indptr[node], row.begin, row.degree},
+                    const bool fades = relation.edge_times && options_.strategy == SAGE_ATTENTION_RECENCY;
+                    pick_weighted(rule,
+                                  WeightedRow{relation.weight_sums, relation.graph.indptr[node], row.begin, row.degree,
+                                              fades ? relation.edge_times : nullptr, options_.decay * kHalvings},
                                   node, out);
                 } else {
                     pick_row(rule, row.begin, row.degree, node, out);
@@ -470,15 +475,18 @@ int32_t check_options(const sage_attention_hetero_sampling* o) {
         int32_t value, most;
     } flags[] = {{"replace", o->replace, 1},
                  {"disjoint", o->disjoint, 1},
-                 {"strategy", o->strategy, SAGE_ATTENTION_LABOR_SEQUENTIAL},
+                 {"strategy", o->strategy, SAGE_ATTENTION_RECENCY},
                  {"strict", o->strict, 1},
                  {"num_threads", o->num_threads, INT32_MAX}};
     for (const auto& flag : flags) {
         if (flag.value >= 0 && flag.value <= flag.most) continue;
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected 0 to %d, got %d", flag.name, flag.most, flag.value);
     }
-    if (o->strategy >= SAGE_ATTENTION_LABOR && o->replace) {
+    if (is_labor(o->strategy) && o->replace) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "replace: expected 0 with LABOR, got 1");
+    }
+    if (!(o->decay >= 0 && o->decay <= kMostDecay)) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "decay: expected a number from 0 to %g, got %g", kMostDecay, o->decay);
     }
     if (o->window < -1) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "window: expected -1 (any age) or at least 0, got %lld", ll(o->window));
@@ -523,8 +531,11 @@ int32_t check_relations(const sage_attention_relation* relations, int32_t num_re
                         "relation %d: expected as many sources and targets as its node types have, got %lld and %lld", r,
                         ll(relation.graph.num_sources), ll(relation.graph.num_targets));
         }
-        if (relation.weight_sums && o.strategy >= SAGE_ATTENTION_LABOR) {
+        if (relation.weight_sums && is_labor(o.strategy)) {
             return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "weights of relation %d: expected none with LABOR, got some", r);
+        }
+        if (o.strategy == SAGE_ATTENTION_RECENCY && relation.edge_times && !relation.weight_sums) {
+            return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "weights of relation %d: expected sums with RECENCY, got null", r);
         }
         if (!relation.fan_outs && o.num_hops > 0) {
             return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "fan_outs of relation %d: expected an array, got null", r);

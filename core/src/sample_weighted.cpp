@@ -47,18 +47,18 @@ class Taken {
 
 // The in-edge at `share` of the weight of those that are not taken.
 int64_t pick_among_rest(const WeightedRow& row, const Taken& taken, double share) {
+    // Seen from the last one that is left, the others may have faded away, but never all of them.
+    int64_t last = row.first + row.count - 1;
+    while (taken.holds(last)) --last;
     double rest = 0;
-    int64_t last = -1;
-    for (int64_t p = row.first; p < row.first + row.count; ++p) {
-        if (taken.holds(p)) continue;
-        rest += row.weight(p);
-        last = p;
+    for (int64_t p = row.first; p <= last; ++p) {
+        if (!taken.holds(p)) rest += row.weight(p, last);
     }
     const double wanted = share * rest;
     double sum = 0;
     for (int64_t p = row.first; p < last; ++p) {
         if (taken.holds(p)) continue;
-        sum += row.weight(p);
+        sum += row.weight(p, last);
         if (sum > wanted) return p;
     }
     return last;
@@ -94,25 +94,35 @@ void pick_weighted(const PickRule& rule, const WeightedRow& row, int64_t node, i
 
 using namespace sage;
 
-extern "C" int32_t sage_attention_weight_sums(const sage_attention_graph* graph, const double* weights, double* out,
+extern "C" int32_t sage_attention_weight_sums(const sage_attention_graph* graph, const double* weights,
+                                              const int64_t* edge_times, double decay, double* out,
                                               int32_t num_threads) {
     SAGE_TRY(check_graph_argument(graph));
     if (num_threads < 0) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "num_threads: expected at least 0, got %d", num_threads);
     }
-    if (graph->num_edges > 0 && (!weights || !out)) {
-        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected an array, got null", weights ? "out" : "weights");
+    if (graph->num_edges > 0 && !out) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "out: expected an array, got null");
+    }
+    if (!(decay >= 0 && decay <= kMostDecay)) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "decay: expected a number from 0 to %g, got %g", kMostDecay, decay);
     }
     if (!graph->trusted) SAGE_TRY(sage_attention_check_graph(graph, num_threads));
-    volatile int64_t wrong = 0;
+    volatile int64_t wrong = 0, falling = 0;
+    const double rate = decay * kHalvings;
     constexpr int64_t kRows = 1024;
     parallel_for(num_threads, (graph->num_targets + kRows - 1) / kRows, [&](int64_t chunk, int32_t) {
         const int64_t last_row = min(graph->num_targets, (chunk + 1) * kRows);
         for (int64_t row = chunk * kRows; row < last_row; ++row) {
             double sum = 0;
             for (int64_t p = graph->indptr[row]; p < graph->indptr[row + 1]; ++p) {
-                if (!is_finite(weights[p]) || weights[p] <= 0) atomic_fetch_add(&wrong, 1);
-                out[p] = sum += weights[p];
+                const double weight = weights ? weights[p] : 1;
+                if (!is_finite(weight) || weight <= 0) atomic_fetch_add(&wrong, 1);
+                if (edge_times && p > graph->indptr[row]) {
+                    if (edge_times[p] < edge_times[p - 1]) atomic_fetch_add(&falling, 1);
+                    sum = faded(sum, rate, edge_times[p - 1], edge_times[p]);
+                }
+                out[p] = sum += weight;
             }
             if (!is_finite(sum)) atomic_fetch_add(&wrong, 1);
         }
@@ -121,6 +131,10 @@ extern "C" int32_t sage_attention_weight_sums(const sage_attention_graph* graph,
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT,
                     "weights: expected finite numbers above 0 with finite sums, got %lld others",
                     static_cast<long long>(wrong));
+    }
+    if (falling) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "edge_times: expected to never fall within a target, got %lld falls",
+                    static_cast<long long>(falling));
     }
     return SAGE_ATTENTION_OK;
 }

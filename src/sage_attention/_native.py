@@ -50,7 +50,7 @@ _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
 SCORES = {"gat": 0, "gatv2": 1, "dot": 2}
-STRATEGIES = {"uniform": 0, "last": 1, "labor": 2, "labor_sequential": 3}
+STRATEGIES = {"uniform": 0, "last": 1, "labor": 2, "labor_sequential": 3, "recency": 4}
 
 
 class GraphArgument(Structure):
@@ -123,6 +123,7 @@ class HeteroSampling(Structure):
         ("strict", c_int32),
         ("num_threads", c_int32),
         ("reserved", c_int32),
+        ("decay", c_double),
     ]
 
 
@@ -304,7 +305,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "sage_attention_hetero_sample_free": (None, [POINTER(HeteroSample)]),
-    "sage_attention_weight_sums": (c_int32, [POINTER(GraphArgument), c_void_p, c_void_p, c_int32]),
+    "sage_attention_weight_sums": (c_int32, [POINTER(GraphArgument), c_void_p, c_void_p, c_double, c_void_p, c_int32]),
     "sage_attention_random_walk": (
         c_int32,
         [POINTER(GraphArgument), c_void_p, POINTER(Walking), c_void_p, c_int64, c_void_p, c_void_p],

@@ -32,6 +32,7 @@ EdgeType = tuple[str, str, str]
 
 _MAX_THREADS = 2**31 - 1
 _MAX_FAN_OUT = 2**32
+_MOST_DECAY = 1e100
 
 
 class Relation:
@@ -73,14 +74,48 @@ class Relation:
             graph, columns = _in_order_of_time(graph, columns)
         self.graph = graph
         self.edge_times: NDArray[np.int64] | None = columns.get("times")
-        self.weight_sums: NDArray[np.float64] | None = None
-        if "weights" in columns:
-            self.weight_sums = np.empty(graph.num_edges, np.float64)
-            weights = np.ascontiguousarray(columns["weights"])
-            sums, given = _native.address(self.weight_sums), _native.address(weights)
-            _native.check(
-                _native.library().sage_attention_weight_sums(ctypes.byref(graph._argument()), given, sums, 0)  # noqa: SLF001
+        self._weights = np.ascontiguousarray(columns["weights"]) if "weights" in columns else None
+        self.weight_sums = None if self._weights is None else self._sums(None, 0.0)
+        self._recency: tuple[float, NDArray[np.float64]] | None = None
+
+    def recency_sums(self, decay: float) -> NDArray[np.float64] | None:
+        """What is drawn from where weights fade with age; kept until another decay is asked for.
+
+        Args:
+            decay: How fast: exp(-decay) in a unit of time.
+
+        Returns:
+            float64 [num_edges], for each in-edge the sum of the weights up to it, as they have faded until its time.
+            Without times: `weight_sums`.
+
+        Raises:
+            ArgumentError: `decay` is not in [0, 1e100].
+
+        Example:
+            >>> relation = Relation(Graph.from_edge_index([[0, 1], [2, 2]]), times=[3, 4])
+            >>> relation.recency_sums(np.log(2))
+            array([1. , 1.5])
+        """
+        if self.edge_times is None:
+            return self.weight_sums
+        kept = self._recency
+        if kept is None or kept[0] != decay:
+            self._recency = kept = (decay, self._sums(self.edge_times, decay))
+        return kept[1]
+
+    def _sums(self, times: NDArray[np.int64] | None, decay: float) -> NDArray[np.float64]:
+        sums = np.empty(self.graph.num_edges, np.float64)
+        _native.check(
+            _native.library().sage_attention_weight_sums(
+                ctypes.byref(self.graph._argument()),  # noqa: SLF001
+                _native.address(self._weights),
+                _native.address(times),
+                decay,
+                _native.address(sums),
+                0,
             )
+        )
+        return sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +218,7 @@ class HeteroSampler:
         strategy: str = "uniform",
         strict: bool = False,
         window: int | None = None,
+        decay: float | None = None,
         num_threads: int = 0,
     ) -> HeteroSample:
         """Samples the neighbourhood of some nodes, hop by hop.
@@ -198,8 +234,12 @@ class HeteroSampler:
             disjoint: Each seed grows a tree of its own.
             strategy: "uniform"; with times "last": the latest ones; "labor" or "labor_sequential": as for
                 `sample_neighbours`, by numbers that the nodes of a type have for each hop and, in trees, each tree.
+                "recency": in proportion to exp(-decay * age), times the weights if there are any.
             strict: Edges as old as the seed are not picked either.
             window: Edges that are older than the seed by more are not picked; None for any age.
+            decay: For "recency", of an edge in a unit of time, in [0, 1e100]: ln 2 / decay is its half-life. An edge is
+                drawn with the right probability to a relative error of 1e-12 and better. Another decay than that of the
+                call before costs a pass over all edges.
             num_threads: Threads to use, 0 for one per core. The result does not depend on it.
 
         Returns:
@@ -213,6 +253,7 @@ class HeteroSampler:
             raise ArgumentError("strategy", f"one of {_quoted(_native.STRATEGIES)}", repr(strategy))
         if strategy.startswith("labor"):
             self._check_labor(strategy, replace)
+        fading = _decay(strategy, decay)
         by_relation, num_hops = self._fan_outs(fan_outs)
         nodes = {name: _of_type("seeds", name, values) for name, values in self._of_types("seeds", seeds).items()}
         times = {
@@ -230,6 +271,10 @@ class HeteroSampler:
         relations = self._arguments()
         for argument, counts in zip(relations, by_relation):
             argument.fan_outs = _native.address(counts)
+        # held until the call is over: another thread may ask for another decay meanwhile
+        fading_sums = [relation.recency_sums(fading) for relation in self.relations.values() if strategy == "recency"]
+        for argument, sums in zip(relations, fading_sums):
+            argument.weight_sums = _native.address(sums)
         options = _native.HeteroSampling(
             ctypes.sizeof(_native.HeteroSampling),
             unsigned_seed(seed),
@@ -240,6 +285,8 @@ class HeteroSampler:
             _native.STRATEGIES[strategy],
             bool(strict),
             integer("num_threads", num_threads, 0, _MAX_THREADS),
+            0,
+            fading,
         )
         pointer = POINTER(_native.HeteroSample)()
         with borrowed(self._idle_workspaces) as workspace:
@@ -311,6 +358,18 @@ class HeteroSampler:
 
 def _quoted(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
+
+
+def _decay(strategy: str, decay: Any) -> float:
+    if strategy != "recency":
+        if decay is not None:
+            raise ArgumentError("decay", f"None with strategy {strategy!r}", f"{decay!r}")
+        return 0.0
+    if isinstance(decay, (bool, np.bool_)) or not isinstance(decay, (int, float, np.integer, np.floating)):
+        raise ArgumentError("decay", "a number with strategy 'recency'", f"{decay!r}")
+    if not 0 <= decay <= _MOST_DECAY:
+        raise ArgumentError("decay", f"a number in [0, {_MOST_DECAY:g}]", f"{decay!r}")
+    return float(decay)
 
 
 def _weights(weights: Any, num_edges: int) -> NDArray[np.float64]:

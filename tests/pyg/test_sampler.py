@@ -455,7 +455,7 @@ def test_an_old_argument_warns():
     [
         ({"subgraph_type": "sideways"}, ValueError, "sideways"),
         ({"sample_direction": "sideways"}, ArgumentError, "sample_direction: expected 'forward' or 'backward'"),
-        ({"temporal_strategy": "first"}, ArgumentError, "temporal_strategy: expected 'uniform' or 'last'"),
+        ({"temporal_strategy": "first"}, ArgumentError, "temporal_strategy: expected 'uniform', 'last' or 'recency'"),
         ({"time_attr": "age"}, ValueError, "'age' is neither a node-level or edge-level attribute"),
         ({"time_attr": "x"}, ArgumentError, "time_attr.*integers"),
         ({"time_attr": "time", "sample_direction": "backward"}, NotImplementedError, "backward"),
@@ -524,7 +524,17 @@ def test_sparse_matrices_of_torch_are_refused_with_a_reason():
 @pytest.mark.parametrize("time_attr", ["time", "edge_time"])
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("window", [None, 0, 6])
-@pytest.mark.parametrize("options", [{}, {"temporal_strategy": "last"}, {"weight_attr": "weight"}, {"replace": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temporal_strategy": "last"},
+        {"temporal_strategy": "recency", "decay": 0.3},
+        {"weight_attr": "weight"},
+        {"temporal_strategy": "recency", "decay": 0.3, "weight_attr": "weight", "replace": True},
+        {"replace": True},
+    ],
+)
 def test_strict_times_and_windows(time_attr, strict, window, options):
     """[t - window, t) or [t - window, t], with everything else that says how is picked."""
     data = made_data(1)
@@ -535,7 +545,7 @@ def test_strict_times_and_windows(time_attr, strict, window, options):
         data, [3, 2], {"node": seeds}, seed=3, disjoint=True, time_attr=time_attr,
         seed_times={"node": times.tolist()}, strict=strict, window=window,
         last_only=options.get("temporal_strategy") == "last", replace=options.get("replace", False),
-        weight_attr=options.get("weight_attr"),
+        weight_attr=options.get("weight_attr"), decay=options.get("decay"),
     )  # fmt: skip
     assert_is(out, expected, orders)
     found = data[time_attr][out.node[out.row] if time_attr == "time" else out.edge]
@@ -556,8 +566,12 @@ def test_strategies_of_the_core():
         ({"strategy": "labor", "replace": True}, "replace: expected False"),
         ({"strategy": "labor", "weight_attr": "weight"}, "have weights"),
         ({"strategy": "labor", "temporal_strategy": "last", "time_attr": "time"}, "strategy: expected None beside"),
-        ({"strict": True}, "strict, window: expected time_attr"),
-        ({"window": 3}, "strict, window: expected time_attr"),
+        ({"strict": True}, "strict, window, decay: expected time_attr"),
+        ({"window": 3}, "strict, window, decay: expected time_attr"),
+        ({"strategy": "recency", "decay": 1.0}, "strict, window, decay: expected time_attr"),
+        ({"temporal_strategy": "recency", "time_attr": "time"}, "decay: expected a number"),
+        ({"temporal_strategy": "recency", "time_attr": "time", "decay": -1}, "decay: expected a number in"),
+        ({"decay": 1.0, "time_attr": "time"}, "decay: expected None with strategy 'uniform'"),
         ({"window": -1, "time_attr": "time"}, "window: expected"),
     ]:
         with pytest.raises(ArgumentError, match=message):

@@ -43,7 +43,7 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         filter_per_worker: Whether worker processes fetch the features.
         neighbor_sampler: A sampler to use; the arguments about sampling are then not looked at.
         directed: False is the old name of subgraph_type="induced".
-        strategy: As `NeighborSampler`'s, and so are `strict` and `window`.
+        strategy: As `NeighborSampler`'s, and so are `strict`, `window` and `decay`.
         strict: See there.
         window: See there.
         seed: Names the sequence of batches: order and samples of each epoch. None: torch's generator does.
@@ -91,6 +91,7 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         strategy: str | None = None,
         strict: bool = False,
         window: int | None = None,
+        decay: float | None = None,
         seed: int | None = None,
         num_threads: int = 0,
         prefetch: int = 2,
@@ -101,7 +102,7 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
                 data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
-                is_sorted, directed=directed, strategy=strategy, strict=strict, window=window,
+                is_sorted, directed=directed, strategy=strategy, strict=strict, window=window, decay=decay,
                 seed=seed, num_threads=num_threads,
             )  # fmt: skip
         typed = None
@@ -174,7 +175,7 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         filter_per_worker: Whether worker processes fetch the features.
         neighbor_sampler: A sampler to use; the arguments about sampling are then not looked at.
         directed: False is the old name of subgraph_type="induced".
-        strategy: As `NeighborSampler`'s, and so are `strict` and `window`.
+        strategy: As `NeighborSampler`'s, and so are `strict`, `window` and `decay`.
         strict: See there. The ends of negative edges may be as old as the seed edge all the same.
         window: See there.
         seed: As `NeighborLoader`'s, and so are `num_threads` and `prefetch`.
@@ -226,6 +227,7 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         strategy: str | None = None,
         strict: bool = False,
         window: int | None = None,
+        decay: float | None = None,
         seed: int | None = None,
         num_threads: int = 0,
         prefetch: int = 2,
@@ -236,7 +238,7 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         if neighbor_sampler is None:
             neighbor_sampler = NeighborSampler(
                 data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
-                is_sorted, directed=directed, strategy=strategy, strict=strict, window=window,
+                is_sorted, directed=directed, strategy=strategy, strict=strict, window=window, decay=decay,
                 seed=seed, num_threads=num_threads,
             )  # fmt: skip
         super().__init__(

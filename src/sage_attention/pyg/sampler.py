@@ -62,7 +62,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             between the nodes found.
         replace: Draw independently, also where a node has fewer in-edges than the fan-out.
         disjoint: Each seed grows a tree of its own.
-        temporal_strategy: With times, "uniform" or "last".
+        temporal_strategy: With times, "uniform", "last", or "recency", the more likely the younger (see `decay`).
         time_attr: Attribute that holds integer times of nodes or edges: only what is not younger than the seed
             is picked. Trees are then disjoint. Goes together with weights.
         weight_attr: Attribute that holds weights of edges, at least 0: an edge is picked in proportion to it.
@@ -74,6 +74,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             strategies, such as "labor"; None for uniformly, or by weight.
         strict: With times: what is as old as the seed is not picked either.
         window: With times: what is older than the seed by more is not picked; None for any age.
+        decay: For "recency": an edge is picked in proportion to exp(-decay * age), times its weight if it has one.
         seed: Names what is sampled: the same seed nodes then always get the same neighbours. None: a new name for
             each call, from torch's generator (`torch.manual_seed`).
         num_threads: Threads to use; 0 for one per core, one in a worker process. The result does not depend on it.
@@ -109,6 +110,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         strategy: str | None = None,
         strict: bool = False,
         window: int | None = None,
+        decay: float | None = None,
         seed: int | None = None,
         num_threads: int = 0,
     ) -> None:
@@ -121,8 +123,8 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             )
         if sample_direction not in ("forward", "backward"):
             raise ArgumentError("sample_direction", "'forward' or 'backward'", f"{sample_direction!r}")
-        if temporal_strategy not in ("uniform", "last"):
-            raise ArgumentError("temporal_strategy", "'uniform' or 'last'", f"{temporal_strategy!r}")
+        if temporal_strategy not in ("uniform", "last", "recency"):
+            raise ArgumentError("temporal_strategy", "'uniform', 'last' or 'recency'", f"{temporal_strategy!r}")
         if sample_direction == "backward" and time_attr is not None:
             raise NotImplementedError("Temporal Sampling not yet supported for backward sampling")
         self.sample_direction = sample_direction
@@ -137,8 +139,9 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self.strategy = strategy
         self.strict = bool(strict)
         self.window = None if window is None else integer("window", window, 0, 2**63 - 1)
-        if time_attr is None and (self.strict or window is not None):
-            raise ArgumentError("strict, window", "time_attr beside them: they limit times", "no time_attr")
+        self.decay = decay
+        if time_attr is None and (self.strict or window is not None or decay is not None):
+            raise ArgumentError("strict, window, decay", "time_attr beside them: they go by times", "no time_attr")
         if strategy is not None and temporal_strategy != "uniform":
             raise ArgumentError("strategy", f"None beside temporal_strategy={temporal_strategy!r}", repr(strategy))
         self._sampler.sample({}, [], **self._options)  # says what does not go together here and now
@@ -295,6 +298,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             "strategy": self.strategy or self.temporal_strategy,
             "strict": self.strict,
             "window": self.window,
+            "decay": self.decay,
         }
 
     @property

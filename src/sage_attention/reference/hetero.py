@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from .labor import pick_labor
+from .recency import faded
 from .sampling import philox4x32, pick_row
 
 if TYPE_CHECKING:
@@ -60,7 +61,16 @@ def _share(seed: int, hop: int, node: int, number: int) -> float:
 
 
 def pick_weighted(
-    seed: int, hop: int, node: int, sums: Sequence[float], first: int, last: int, fan_out: int, replace: bool
+    seed: int,
+    hop: int,
+    node: int,
+    sums: Sequence[float],
+    first: int,
+    last: int,
+    fan_out: int,
+    replace: bool,
+    times: Sequence[int] | None = None,
+    decay: float = 0.0,
 ) -> list[int]:
     """Which of the in-edges first .. last - 1 of a row are picked, in pick order.
 
@@ -73,6 +83,8 @@ def pick_weighted(
         last: The one after the last.
         fan_out: How many; -1 for all.
         replace: Whether one may be picked again.
+        times: When each in-edge came to be, where weights fade; each sum is then that of weights faded until its time.
+        decay: How fast they fade.
 
     Example:
         >>> pick_weighted(0, 0, 5, [1.0, 2.0, 4.0], 0, 3, fan_out=-1, replace=False)
@@ -81,24 +93,32 @@ def pick_weighted(
     allowed = range(first, last)
     if fan_out < 0 or (not replace and fan_out >= len(allowed)):
         return list(allowed)
-    before = {p: sums[p - 1] if p else 0.0 for p in allowed}
+
+    def seen_from(then: int, p: int, weight: float) -> float:
+        return weight if times is None else faded(weight, decay, times[then] - times[p])
+
+    def before(then: int, p: int) -> float:
+        return seen_from(then, p - 1, sums[p - 1]) if p else 0.0
+
     picks: list[int] = []
     for t in range(fan_out if allowed else 0):
         number = t if replace else t * (_ATTEMPTS + 1)
         for attempt in range(1 if replace else _ATTEMPTS):
-            wanted = before[first] + _share(seed, hop, node, number + attempt) * (sums[last - 1] - before[first])
-            drawn = next((p for p in allowed if sums[p] > wanted), last - 1)
+            base = before(last - 1, first)
+            wanted = base + _share(seed, hop, node, number + attempt) * (sums[last - 1] - base)
+            drawn = next((p for p in allowed if seen_from(last - 1, p, sums[p]) > wanted), last - 1)
             if replace or drawn not in picks:
                 picks.append(drawn)
                 break
         else:
             rest = [p for p in allowed if p not in picks]
+            weights = [seen_from(rest[-1], p, sums[p] - before(p, p)) for p in rest]
             weight = 0.0
-            for p in rest:
-                weight += sums[p] - before[p]
+            for each in weights:
+                weight += each
             wanted, weight = _share(seed, hop, node, number + _ATTEMPTS) * weight, 0.0
-            for p in rest:
-                weight += sums[p] - before[p]
+            for p, each in zip(rest, weights):
+                weight += each
                 if weight > wanted or p == rest[-1]:
                     picks.append(p)
                     break
@@ -113,6 +133,7 @@ def _row(
     last_only: bool,
     strict: bool,
     window: int | None,
+    decay: float | None,
 ) -> tuple[int, int, list[float]]:
     """The in-edges of a node that its tree's time allows, counted within the row, and the row's running sums."""
     begin, end = relation.indptr[node], relation.indptr[node + 1]
@@ -128,10 +149,12 @@ def _row(
         if last_only and fan_out >= 0:
             first = max(first, last - fan_out)
     sums: list[float] = []
-    if relation.weights is not None:
+    if relation.weights is not None or (decay is not None and relation.times is not None):
         total = 0.0
-        for weight in relation.weights[begin:end]:
-            total += weight
+        for place in range(begin, end):
+            if decay is not None and relation.times is not None and place > begin:
+                total = faded(total, decay, relation.times[place] - relation.times[place - 1])
+            total += 1.0 if relation.weights is None else relation.weights[place]
             sums.append(total)
     return first, last, sums
 
@@ -149,6 +172,7 @@ def sample_hetero(
     strict: bool = False,
     window: int | None = None,
     labor: str | None = None,
+    decay: float | None = None,
 ) -> ReferenceHeteroSample:
     """As `sage_attention.hetero.HeteroSampler.sample`.
 
@@ -164,6 +188,7 @@ def sample_hetero(
         strict: Not those as old as the seed either.
         window: Not those older by more.
         labor: "labor" or "labor_sequential", instead of uniform draws.
+        decay: Weights fade by exp(-decay) in a unit of time.
 
     Example:
         >>> edges = ReferenceRelation("a", "a", [0, 0, 1], [0], [-1])
@@ -203,13 +228,16 @@ def sample_hetero(
                 time = None
                 if disjoint:
                     key, time = _mix(key ^ roots[tree][0]), roots[tree][1]
-                first, last, sums = _row(relation, node, fan_out, time, last_only, strict, window)
+                first, last, sums = _row(relation, node, fan_out, time, last_only, strict, window, decay)
                 if labor:
                     start = relation.indptr[node]
                     row = relation.indices[start + first : start + last]
                     picks = [first + p for p in pick_labor(key, hop, row, fan_out, labor == "labor_sequential")]
                 elif sums:
-                    picks = pick_weighted(key, hop, node, sums, first, last, fan_out, replace)
+                    ages = None
+                    if decay is not None and relation.times is not None:
+                        ages = relation.times[relation.indptr[node] : relation.indptr[node + 1]]
+                    picks = pick_weighted(key, hop, node, sums, first, last, fan_out, replace, ages, decay or 0.0)
                 else:
                     picks = [first + p for p in pick_row(key, hop, node, last - first, fan_out, replace)]
                 for p in picks:
