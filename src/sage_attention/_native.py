@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 ABI_VERSION = 4
+_VARIABLE = "SAGE_ATTENTION_LIBRARY"
 _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
@@ -327,7 +328,9 @@ _library: ctypes.CDLL | None = None
 
 def _path() -> Path:
     """The library beside this file, or the one named by SAGE_ATTENTION_LIBRARY."""
-    named = os.environ.get("SAGE_ATTENTION_LIBRARY")
+    named = os.environ.get(_VARIABLE)
+    if named and sys.platform == "win32":
+        return Path(os.path.abspath(named))  # noqa: PTH100 - Path.absolute leaves "C:name" as it is
     if named:
         return Path(named).absolute()
     suffix = {"win32": ".dll", "cygwin": ".dll", "darwin": ".so"}.get(sys.platform, ".so")
@@ -336,32 +339,29 @@ def _path() -> Path:
 
 def _load() -> ctypes.CDLL:
     path = _path()
-    if not system_path(path).is_file():
-        raise NativeError(
-            f"native library: expected {path}, got no such file; reinstall sage-graph-attention "
-            "from a wheel for this platform, or set SAGE_ATTENTION_LIBRARY"
-        )
+    named = bool(os.environ.get(_VARIABLE))
+    remedy = f"unset {_VARIABLE}, or let it name the right file" if named else "reinstall sage-graph-attention"
     try:
+        if not system_path(path).is_file():
+            got = "a folder" if system_path(path).is_dir() else "no such file"
+            raise NativeError(f"native library: expected {path}, got {got}; {remedy}")
         # An absolute path: the loader then looks nowhere else, and no search path is touched.
         loaded = ctypes.CDLL(str(system_path(path)))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise NativeError(
-            f"native library: {path} cannot be loaded: {error}; is the wheel the one for this platform?"
+            f"native library: {path} cannot be loaded: {error}; is it for this platform? If not, {remedy}"
         ) from error
-    for name, (result, arguments) in _SIGNATURES.items():
+    # The ABI first, so that a library of another version is told as such.
+    for name in ("sage_attention_abi_version", *_SIGNATURES):
+        result, arguments = _SIGNATURES[name]
         try:
             function = getattr(loaded, name)
         except AttributeError as error:
-            raise NativeError(
-                f"native library: {path} has no {name}; it is from another version, reinstall the package"
-            ) from error
+            raise NativeError(f"native library: {path} has no {name}: it is another library; {remedy}") from error
         function.restype = result
         function.argtypes = arguments
-    version = loaded.sage_attention_abi_version()
-    if version != ABI_VERSION:
-        raise NativeError(
-            f"native library: expected ABI {ABI_VERSION}, got {version} from {path}; reinstall the package"
-        )
+        if name == "sage_attention_abi_version" and (version := function()) != ABI_VERSION:
+            raise NativeError(f"native library: expected ABI {ABI_VERSION}, got {version} from {path}; {remedy}")
     return loaded
 
 
