@@ -14,6 +14,9 @@
 #define NOMINMAX
 #endif
 #include <windows.h>
+// Macros of 16-bit days, of ordinary words.
+#undef near
+#undef far
 #else
 #include <pthread.h>
 #include <signal.h>
