@@ -32,6 +32,8 @@ STRUCTURES = {
     "sage_attention_sampled_type": _native.SampledType,
     "sage_attention_sampled_relation": _native.SampledRelation,
     "sage_attention_hetero_sample": _native.HeteroSample,
+    "sage_attention_guide": _native.Guide,
+    "sage_attention_guided_hop": _native.GuidedHop,
     "sage_attention_problem": _native.Problem,
     "sage_attention_result": _native.Result,
     "sage_attention_transposed": _native.Transposed,
@@ -134,7 +136,8 @@ def test_abi_version_agrees(header):
 
 def test_enumerations_agree(header):
     values = {name: int(value) for name, value in re.findall(r"SAGE_ATTENTION_(\w+) = (\d+)", header)}
-    mirrored = {name.upper(): value for name, value in {**_native.SCORES, **_native.STRATEGIES}.items()}
+    by_name = {**_native.SCORES, **_native.STRATEGIES, **_native.GUIDES}
+    mirrored = {name.upper(): value for name, value in by_name.items()}
     mirrored |= {name: getattr(_native, name) for name in ("FLOAT32", "FLOAT64", "INT32", "INT64")}
     mirrored |= {name: getattr(_native, f"_{name}") for name in ("INVALID_ARGUMENT", "OUT_OF_MEMORY", "UNSUPPORTED")}
     assert mirrored == {name: value for name, value in values.items() if name != "OK"}

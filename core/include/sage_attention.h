@@ -268,6 +268,43 @@ SAGE_ATTENTION_API int32_t sage_attention_random_walk(const sage_attention_graph
                                                       const sage_attention_walking *walking, const int64_t *seeds,
                                                       int64_t num_seeds, int64_t *out_nodes, int64_t *out_edge_ids);
 
+/* ---- sampling guided by attention: from scores alone, without replacement
+ *   TOP_ATTENTION  the fan_out in-edges with the highest attention, highest first; of equal ones the first
+ *   IMPORTANCE     fan_out in-edges by chance, each with a probability in proportion to its attention, at most 1:
+ *                  systematic sampling in the order of the attention, one random number a node
+ * The attention of an edge is the largest, over the heads, of its softmax weight among all in-edges of its target. Rows
+ * with no more than fan_out in-edges give all of them, in CSC order, and their scores are not read. Picks, probabilities
+ * and sums are the same to the bit on every machine; a score that is read and not finite is refused. */
+enum { SAGE_ATTENTION_TOP_ATTENTION = 0, SAGE_ATTENTION_IMPORTANCE = 1 };
+
+typedef struct sage_attention_guide {
+    int64_t struct_size; /* sizeof(sage_attention_guide) */
+    int32_t strategy;
+    int32_t dtype;             /* of the logits */
+    int64_t heads;             /* H */
+    const void *source_logits; /* [num_sources, H]; an edge's score is LeakyReLU(source + target) */
+    const void *target_logits; /* [num_targets, H] or null, with source_logits */
+    const void *edge_logits;   /* [num_edges, H] the scores themselves, in place of the two */
+    const int64_t *edge_ids;   /* [num_edges] row of edge_logits by CSC position; null: the position */
+    double negative_slope;     /* of the LeakyReLU */
+} sage_attention_guide;
+
+/* What is written; all but indptr may be null. With sources null only indptr is: its last entry is the capacity needed. */
+typedef struct sage_attention_guided_hop {
+    int64_t *indptr;       /* [num_nodes + 1] */
+    int64_t *sources;      /* [capacity] */
+    int64_t *edge_ids;     /* [capacity] CSC positions */
+    double *probabilities; /* [capacity] with which each was picked; 1 by TOP_ATTENTION */
+    double *row_max;       /* [num_nodes, H] largest score of the row; 0 where all in-edges were picked */
+    double *rest_sum;      /* [num_nodes, H] sum of exp(score - row_max) over those not picked */
+} sage_attention_guided_hop;
+
+SAGE_ATTENTION_API int32_t sage_attention_sample_guided(const sage_attention_graph *graph,
+                                                        const sage_attention_sampling *sampling,
+                                                        const sage_attention_guide *guide, const int64_t *nodes,
+                                                        int64_t num_nodes, const sage_attention_guided_hop *out,
+                                                        int64_t capacity, int32_t num_threads);
+
 /* ---------------------------------------------------------------- attention */
 
 /* One attention problem. Rows: num_rows targets are attended; row r is target targets[r] of the graph, or r itself

@@ -35,8 +35,6 @@ void pick_floyd_large(const PickRule& rule, int64_t begin, int64_t degree, int64
     }
 }
 
-namespace {
-
 int32_t check_sampling(int64_t fan_out, int32_t replace, const char* fan_out_name) {
     if (fan_out < -1 || fan_out == 0) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected -1 or at least 1, got %lld", fan_out_name,
@@ -64,7 +62,6 @@ int32_t check_nodes(const char* name, const int64_t* nodes, int64_t count, int32
     return SAGE_ATTENTION_OK;
 }
 
-}  // namespace
 }  // namespace sage
 
 using namespace sage;

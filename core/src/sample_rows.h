@@ -18,6 +18,10 @@ constexpr int64_t kMaxPicks = int64_t{1} << 59;  // their bytes must fit 64 bits
 
 inline long long ll(int64_t v) { return static_cast<long long>(v); }
 
+// Arguments of every sampler (sample.cpp).
+int32_t check_sampling(int64_t fan_out, int32_t replace, const char* fan_out_name);
+int32_t check_nodes(const char* name, const int64_t* nodes, int64_t count, int32_t num_threads);
+
 // What a worker found wrong. The first one counts; it is reported by the calling thread.
 struct Fault {
     enum Kind { kNone, kNode, kRow, kIndex };

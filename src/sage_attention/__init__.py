@@ -14,14 +14,19 @@ from .errors import ArgumentError, DataError, MissingDependencyError, NativeErro
 if TYPE_CHECKING:
     from .attention import aggregate, dot_attention, gat_attention, gatv2_attention
     from .graph import Graph
+    from .guidance import AttentionErrors, attention_error, guided_attention, neighbour_means
+    from .guided import GatScores, GuidedOneHop
     from .inference import NodeClassifier, load_model
     from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
     from .walks import RandomWalker, RandomWalks, random_walk
 
 __all__ = [
     "ArgumentError",
+    "AttentionErrors",
     "DataError",
+    "GatScores",
     "Graph",
+    "GuidedOneHop",
     "MissingDependencyError",
     "NativeError",
     "NodeClassifier",
@@ -33,10 +38,13 @@ __all__ = [
     "Workspace",
     "__version__",
     "aggregate",
+    "attention_error",
     "dot_attention",
     "gat_attention",
     "gatv2_attention",
+    "guided_attention",
     "load_model",
+    "neighbour_means",
     "random_walk",
     "sample_neighbours",
     "sample_one_hop",
@@ -46,7 +54,10 @@ __version__ = "0.1.0"
 
 # name -> module; looked up on first use (PEP 562)
 _LAZY = {
+    "AttentionErrors": "guidance",
+    "GatScores": "guided",
     "Graph": "graph",
+    "GuidedOneHop": "guided",
     "NodeClassifier": "inference",
     "OneHop": "sampling",
     "RandomWalker": "walks",
@@ -54,10 +65,13 @@ _LAZY = {
     "SampledSubgraph": "sampling",
     "Workspace": "sampling",
     "aggregate": "attention",
+    "attention_error": "guidance",
     "dot_attention": "attention",
     "gat_attention": "attention",
     "gatv2_attention": "attention",
+    "guided_attention": "guidance",
     "load_model": "inference",
+    "neighbour_means": "guidance",
     "random_walk": "walks",
     "sample_neighbours": "sampling",
     "sample_one_hop": "sampling",

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 __all__ = [
     "FLOAT32",
     "FLOAT64",
+    "GUIDES",
     "SCORES",
     "STRATEGIES",
     "Gradients",
     "GraphArgument",
+    "Guide",
+    "GuidedHop",
     "HeteroSample",
     "HeteroSampling",
     "NodeType",
@@ -52,6 +55,7 @@ FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
 SCORES = {"gat": 0, "gatv2": 1, "dot": 2}
 STRATEGIES = {"uniform": 0, "last": 1, "labor": 2, "labor_sequential": 3, "recency": 4}
+GUIDES = {"top_attention": 0, "importance": 1}
 
 
 class GraphArgument(Structure):
@@ -171,6 +175,28 @@ class HeteroSample(Structure):
         ("types", POINTER(SampledType)),
         ("relations", POINTER(SampledRelation)),
     ]
+
+
+class Guide(Structure):
+    """``sage_attention_guide``."""
+
+    _fields_ = [
+        ("struct_size", c_int64),
+        ("strategy", c_int32),
+        ("dtype", c_int32),
+        ("heads", c_int64),
+        ("source_logits", c_void_p),
+        ("target_logits", c_void_p),
+        ("edge_logits", c_void_p),
+        ("edge_ids", c_void_p),
+        ("negative_slope", c_double),
+    ]
+
+
+class GuidedHop(Structure):
+    """``sage_attention_guided_hop``."""
+
+    _fields_ = [(name, c_void_p) for name in ("indptr", "sources", "edge_ids", "probabilities", "row_max", "rest_sum")]
 
 
 class Problem(Structure):
@@ -310,6 +336,19 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sage_attention_random_walk": (
         c_int32,
         [POINTER(GraphArgument), c_void_p, POINTER(Walking), c_void_p, c_int64, c_void_p, c_void_p],
+    ),
+    "sage_attention_sample_guided": (
+        c_int32,
+        [
+            POINTER(GraphArgument),
+            POINTER(Sampling),
+            POINTER(Guide),
+            c_void_p,
+            c_int64,
+            POINTER(GuidedHop),
+            c_int64,
+            c_int32,
+        ],
     ),
     "sage_attention_forward": (c_int32, [POINTER(Problem), POINTER(Result)]),
     "sage_attention_backward": (

@@ -31,6 +31,7 @@ __all__ = ["OneHop", "SampledSubgraph", "Workspace", "sample_neighbours", "sampl
 
 _MAX_THREADS = 2**31 - 1
 _MAX_FAN_OUT = 2**32
+_STRATEGIES = "'uniform', 'labor', 'labor_sequential', 'top_attention' or 'importance'"
 
 
 class OneHop(NamedTuple):
@@ -92,6 +93,8 @@ def sample_one_hop(
     seed: int = 0,
     hop: int = 0,
     replace: bool = False,
+    strategy: str = "uniform",
+    scores: Any = None,
     num_threads: int = 0,
 ) -> OneHop:
     """Picks in-edges of some nodes.
@@ -104,10 +107,17 @@ def sample_one_hop(
         seed: Names the sample: an integer in [0, 2^64).
         hop: Number of the hop: another hop draws other in-edges of the same node.
         replace: Draw `fan_out` times independently, also where there are fewer in-edges.
+        strategy: "uniform"; or by attention, of which `scores` tell. "top_attention": the in-edges with the highest
+            attention, highest first, of equal ones the first. "importance": by chance, each with a probability in
+            proportion to its attention (at most 1). The attention of an edge is the largest, over the heads, of its
+            softmax weight among all in-edges of its target.
+        scores: `GatScores` (logits of sources and targets), or the score of each edge before the softmax, [E] or
+            [E, H] in the order the graph was made from, float32 or float64. Those that are looked at must be finite.
         num_threads: Threads to use, 0 for one per core. The result does not depend on it.
 
     Returns:
-        The picks, grouped by node.
+        The picks, grouped by node; by attention a `GuidedOneHop`, which has their probabilities and the share of those
+        not picked, too.
 
     Raises:
         ArgumentError: An argument is not what is said above.
@@ -117,6 +127,8 @@ def sample_one_hop(
         >>> graph = Graph.from_edge_index([[0, 1, 2, 0], [3, 3, 3, 1]])
         >>> sample_one_hop(graph, [1, 3], -1).sources
         array([0, 0, 1, 2])
+        >>> sample_one_hop(graph, [3], 1, strategy="top_attention", scores=np.array([0.1, 0.7, 0.2, 0.0])).sources
+        array([1])
     """
     topology = _graph_argument(graph)
     targets = _nodes("nodes", nodes)
@@ -127,6 +139,15 @@ def sample_one_hop(
         integer("hop", hop, 0, 2**31 - 1),
     )
     threads = integer("num_threads", num_threads, 0, _MAX_THREADS)
+    if strategy != "uniform":
+        from .guided import GUIDED_STRATEGIES, hop_by_attention
+
+        if strategy not in GUIDED_STRATEGIES:
+            raise ArgumentError("strategy", "'uniform', 'top_attention' or 'importance'", f"{strategy!r}")
+        if replace:
+            raise ArgumentError("replace", f"False with strategy {strategy!r}", True)
+        return hop_by_attention(graph, targets, rule, strategy, scores, threads)
+    _refuse_scores(strategy, scores)
     sample = _native.library().sage_attention_sample_one_hop
     indptr = np.empty(len(targets) + 1, np.int64)
     fixed = (
@@ -153,6 +174,7 @@ def sample_neighbours(
     seed: int = 0,
     replace: bool = False,
     strategy: str = "uniform",
+    scores: Any = None,
     num_threads: int = 0,
     workspace: Workspace | None = None,
 ) -> SampledSubgraph:
@@ -172,7 +194,10 @@ def sample_neighbours(
             "labor": each in-edge is picked with the probability fan-out / in-degree, so that a node gets about
             the fan-out, perhaps none. "labor_sequential": exactly the fan-out, those with the smallest numbers;
             of parallel edges the first ones first. `SampledSubgraph.edge_weights` makes sums over picked edges
-            estimates of those over all. Picks are in the graph's order.
+            estimates of those over all. Picks are in the graph's order. Or by attention, "top_attention" and
+            "importance", as of `sample_one_hop`.
+        scores: Of the strategies by attention, as of `sample_one_hop`, for all hops; or a list with those of each hop,
+            the first for the seeds.
         num_threads: Threads to use, 0 for one per core. The result does not depend on it.
         workspace: Memory to work in; by default some that is kept with the graph.
 
@@ -199,11 +224,18 @@ def sample_neighbours(
     threads = integer("num_threads", num_threads, 0, _MAX_THREADS)
     if workspace is not None and not isinstance(workspace, Workspace):
         raise ArgumentError("workspace", "a Workspace or None", type(workspace).__name__)
+    if strategy in ("top_attention", "importance"):
+        from .guided import subgraph_by_attention
+
+        if replace:
+            raise ArgumentError("replace", f"False with strategy {strategy!r}", True)
+        return subgraph_by_attention(graph, roots, counts, strategy, scores, seed=key, num_threads=threads)
+    _refuse_scores(strategy, scores)
     if strategy != "uniform":
         from .labor import LABOR_STRATEGIES, subgraph_by_labor
 
         if strategy not in LABOR_STRATEGIES:
-            raise ArgumentError("strategy", "'uniform', 'labor' or 'labor_sequential'", f"{strategy!r}")
+            raise ArgumentError("strategy", _STRATEGIES, f"{strategy!r}")
         if replace:
             raise ArgumentError("replace", f"False with strategy {strategy!r}", True)
         return subgraph_by_labor(graph, roots, counts, strategy, seed=key, num_threads=threads)
@@ -259,6 +291,11 @@ def _graph_argument(graph: Any) -> _native.GraphArgument:
 def _nodes(name: str, nodes: Any) -> NDArray[np.int64]:
     # The core checks their range where it reads them.
     return integers(name, nodes, (None,)).astype(np.int64, copy=False)
+
+
+def _refuse_scores(strategy: str, scores: Any) -> None:
+    if scores is not None:
+        raise ArgumentError("scores", f"None with strategy {strategy!r}", type(scores).__name__)
 
 
 def _flag(name: str, value: Any) -> int:

@@ -36,6 +36,8 @@ class SampledSubgraph:
         num_sampled_edges: Edges picked per hop. num_hops of them.
         inverse_probabilities: float64 [num_expanded], 1 / the probability with which each in-edge of a node was
             picked; None but for strategies "labor" and "labor_sequential".
+        probabilities: float64 [num_edges], with which each in-edge was picked; None but for strategies "top_attention"
+            and "importance".
     """
 
     nodes: NDArray[np.int64]
@@ -46,6 +48,7 @@ class SampledSubgraph:
     num_sampled_edges: tuple[int, ...]
     _graph_edge_ids: NDArray[np.int64] | None = None
     inverse_probabilities: NDArray[np.float64] | None = None
+    probabilities: NDArray[np.float64] | None = None
 
     @property
     def num_seeds(self) -> int:
@@ -81,7 +84,7 @@ class SampledSubgraph:
         return read_only(np.stack([self.sources, self.targets]))
 
     def edge_weights(self, normalise: bool = False) -> NDArray[np.float64]:
-        """Weights of the picked edges that make up for those that were not, for strategies "labor".
+        """Weights of the picked edges that make up for those that were not, unless the sample is uniform.
 
         Args:
             normalise: False: 1 / the probability of being picked (Horvitz and Thompson): weighted sums over the
@@ -92,7 +95,7 @@ class SampledSubgraph:
             float64 [num_edges].
 
         Raises:
-            ArgumentError: The sample is not by LABOR.
+            ArgumentError: The sample is uniform.
 
         Example:
             >>> from sage_attention import sample_neighbours
@@ -101,9 +104,13 @@ class SampledSubgraph:
             >>> sample.edge_weights(), sample.edge_weights(normalise=True)
             (array([2., 2.]), array([0.5, 0.5]))
         """
-        if self.inverse_probabilities is None:
-            raise ArgumentError("edge_weights", "a sample with strategy 'labor' or 'labor_sequential'", "another one")
         counts = np.diff(self.indptr)
+        if self.probabilities is not None:
+            weights = 1.0 / self.probabilities
+            sums = np.bincount(self.targets, weights, len(counts))
+            return weights / np.repeat(sums, counts) if normalise else weights
+        if self.inverse_probabilities is None:
+            raise ArgumentError("edge_weights", "a sample with strategy 'labor', ..., 'importance'", "a uniform one")
         by_target = 1.0 / np.maximum(counts, 1) if normalise else self.inverse_probabilities
         return np.repeat(by_target, counts)
 
@@ -151,7 +158,8 @@ class SampledSubgraph:
         # The edge ids of this sample travel, not those of the whole graph.
         arrays = (self.nodes, self.indptr, self.sources, self.positions)
         edge_ids = None if self._graph_edge_ids is None else self.edge_ids
-        fields = (*arrays, self.num_sampled_nodes, self.num_sampled_edges, None, self.inverse_probabilities)
+        chances = (self.inverse_probabilities, self.probabilities)
+        fields = (*arrays, self.num_sampled_nodes, self.num_sampled_edges, None, *chances)
         return _restore, (*fields, edge_ids)
 
 
