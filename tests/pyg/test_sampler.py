@@ -226,6 +226,61 @@ def test_induced_over_types():
         assert out.edge[edge_type].sort().values.tolist() == inside.nonzero().view(-1).tolist()
 
 
+@pytest.mark.parametrize("limits", [None, {}, {"strict": True}, {"window": 4}])
+@pytest.mark.parametrize("time_attr", ["time", "edge_time"])
+def test_induced_in_trees_is_all_edges_of_a_tree_not_from_its_future(limits, time_attr):
+    """The same by looking at every edge for every tree."""
+    data, seeds, now = made_data(5), [3, 8, 3, 21], torch.tensor([12, 19, 4, 9])
+    options = {"disjoint": True} if limits is None else {"time_attr": time_attr, **limits}
+    times = None if limits is None else now
+    out = sampled(NeighborSampler(data, [3, 2], "induced", seed=1, **options), seeds, times)
+    plain = sampled(NeighborSampler(data, [3, 2], seed=1, **options), seeds, times)
+    assert torch.equal(out.node, plain.node)
+    assert torch.equal(out.batch, plain.batch)
+    expected = []
+    for at, (tree, node) in enumerate(zip(out.batch.tolist(), out.node.tolist())):
+        place = {int(out.node[i]): i for i in (out.batch == tree).nonzero().view(-1)}
+        for edge, (source, target) in enumerate(data.edge_index.t().tolist()):
+            when = int(data.time[source] if time_attr == "time" else data.edge_time[edge])
+            age = 1 if limits is None else int(now[tree]) - when
+            allowed = age >= int((limits or {}).get("strict", False)) and age <= (limits or {}).get("window", 99)
+            if target == node and source in place and allowed:
+                expected.append((at, place[source], edge))
+    assert sorted(zip(out.col.tolist(), out.row.tolist(), out.edge.tolist())) == sorted(expected)
+    assert (out.col[1:] >= out.col[:-1]).all()
+    assert len(expected) > len(set(plain.edge.tolist())) / 2
+
+
+def test_induced_in_trees_over_types_some_of_them_without_a_time():
+    data = made_hetero(5)
+    del data["user"].time
+    options = {"time_attr": "time", "seed": 1}
+    sampler = NeighborSampler(data, [3, 3], "induced", **options)
+    out = sampler._sample({"user": torch.tensor([1, 4]), "item": torch.tensor([3, 8])})
+    for edge_type in data.edge_types:
+        source, target = edge_type[0], edge_type[-1]
+        expected = []
+        for edge, (a, b) in enumerate(data[edge_type].edge_index.t().tolist()):
+            for at, (tree, node) in enumerate(zip(out.batch[target].tolist(), out.node[target].tolist())):
+                # trees 0 and 1 are of users, which have no time; only items are too young to be seen
+                limit = None if tree < 2 else int(data["item"].time[[3, 8][tree - 2]])
+                young = source == "item" and limit is not None and int(data["item"].time[a]) > limit
+                if node == b and not young:
+                    known = (out.batch[source] == tree) & (out.node[source] == a)
+                    expected += [(at, int(i), edge) for i in known.nonzero().view(-1)]
+        got = zip(out.col[edge_type].tolist(), out.row[edge_type].tolist(), out.edge[edge_type].tolist())
+        assert sorted(got) == sorted(expected)
+
+
+def test_bidirectional_in_trees_stays_in_them():
+    data = made_data(6)
+    out = sampled(NeighborSampler(data, [3, 2], "bidirectional", disjoint=True, seed=1), [3, 8, 3])
+    plain = sampled(NeighborSampler(data, [3, 2], disjoint=True, seed=1), [3, 8, 3])
+    assert torch.equal(out.batch[out.row], out.batch[out.col])
+    once = set(zip(plain.row.tolist(), plain.col.tolist()))
+    assert set(zip(out.row.tolist(), out.col.tolist())) == once | {(b, a) for a, b in once}
+
+
 def test_bidirectional_is_each_edge_both_ways():
     data = made_data(6)
     out = sampled(NeighborSampler(data, [3, 2], "bidirectional", seed=1), [3, 8])
@@ -459,8 +514,6 @@ def test_an_old_argument_warns():
         ({"time_attr": "age"}, ValueError, "'age' is neither a node-level or edge-level attribute"),
         ({"time_attr": "x"}, ArgumentError, "time_attr.*integers"),
         ({"time_attr": "time", "sample_direction": "backward"}, NotImplementedError, "backward"),
-        ({"time_attr": "time", "subgraph_type": "induced"}, ValueError, "'disjoint' sampling not supported"),
-        ({"disjoint": True, "subgraph_type": "induced"}, ValueError, "'disjoint' sampling not supported"),
         ({"weight_attr": "mass"}, ArgumentError, "weight_attr: expected .* attribute of edges, got 'mass'"),
         ({"weight_attr": "x"}, ArgumentError, r"weight_attr.*numbers of shape \[200\]"),
         ({"weight_attr": "below"}, ArgumentError, "weight_attr.*at least 0, got -1.0 at position 7"),

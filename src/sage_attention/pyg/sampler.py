@@ -7,7 +7,6 @@ import itertools
 import warnings
 import zlib
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch_geometric.sampler.neighbor_sampler import node_sample
 from sage_attention._arrays import integer
 from sage_attention.errors import ArgumentError
 
+from .induced import induced
 from .links import LinkSampling
 from .seeds import TypedSeeds
 from .topology import ONE_EDGE_TYPE, ONE_NODE_TYPE, Topology
@@ -59,7 +59,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         data: Data, HeteroData, or (FeatureStore, GraphStore).
         num_neighbors: Fan-outs, one for each hop, -1 for all; or edge type -> fan-outs.
         subgraph_type: "directional"; "bidirectional": each edge also the other way round; "induced": all edges
-            between the nodes found.
+            between the nodes found, in trees those of one tree; with times none from its future.
         replace: Draw independently, also where a node has fewer in-edges than the fan-out.
         disjoint: Each seed grows a tree of its own.
         temporal_strategy: With times, "uniform", "last", or "recency", the more likely the younger (see `decay`).
@@ -134,7 +134,6 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self.num_neighbors = num_neighbors
         self.replace = replace
         self.disjoint = disjoint
-        self._check_disjoint()
         self.temporal_strategy = temporal_strategy
         self.strategy = strategy
         self.strict = bool(strict)
@@ -258,36 +257,19 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         seeds = seed if isinstance(seed, dict) else {ONE_NODE_TYPE: seed}
         given = seed_time if isinstance(seed_time, dict) else {ONE_NODE_TYPE: seed_time}
         times = {name: self._seed_time(name, nodes, given.get(name)) for name, nodes in seeds.items()}
+        known_times = {name: value for name, value in times.items() if value is not None}
         found = self._sampler.sample(
             seeds,
             self._fan_outs(),
-            seed_times={name: value for name, value in times.items() if value is not None},
+            seed_times=known_times,
             seed=self._key(),
             **self._options,
             num_threads=self._threads,
         )
         if self.subgraph_type == SubgraphType.induced:
-            found = self._induced(found)
+            limits = {"strict": self.strict, "window": self.window, "num_threads": self._threads}
+            found = induced(self._sampler, found, known_times, **limits)
         return self._hetero_output(found) if self.is_hetero else self._output(found)
-
-    def _induced(self, found: HeteroSample) -> HeteroSample:
-        """All edges between the nodes found: of all their in-edges those that come from one of them."""
-        self._check_disjoint()
-        rows = self._sampler.sample(found.nodes, [-1], num_threads=self._threads)
-        inside = {edge_type: sources < len(found.nodes[edge_type[0]]) for edge_type, sources in rows.sources.items()}
-        return replace(
-            found,
-            **{
-                name: {edge_type: values[inside[edge_type]] for edge_type, values in getattr(rows, name).items()}
-                for name in ("sources", "targets", "edge_ids")
-            },
-            num_sampled_nodes={},
-            num_sampled_edges={},
-        )
-
-    def _check_disjoint(self) -> None:
-        if self.disjoint and self.subgraph_type == SubgraphType.induced:
-            raise ValueError("'disjoint' sampling not supported for neighbor sampling with `subgraph_type='induced'`")
 
     @property
     def _options(self) -> dict[str, Any]:
