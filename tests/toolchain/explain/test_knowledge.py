@@ -64,6 +64,7 @@ def test_entry(name):
     knowledge = load()
     kinds = {kind for kind, _ in knowledge.events} | {
         "torch_tag_differs", "python_tag_differs", "host_compiler_too_old", "host_compiler_too_new",
+        "python_version_refused",
     }  # fmt: skip
     for other in cause.explains:
         assert other in CAUSES

@@ -35,6 +35,7 @@ _CUDA = re.compile(
     r"CUDA/v(\d+)\.(\d+)|cuda-(\d+)\.(\d+)/|cuda[_ ](\d+)\.(\d+)(?=[. /_]|$)|release (\d+)\.(\d+), V", re.IGNORECASE
 )
 _CL = re.compile(r"/MSVC/14\.(\d\d)\.\d+|\b19\.(\d\d)\.\d{5}|_MSC_VER\W+19(\d\d)\b", re.IGNORECASE)
+_ASKED = re.compile(r"that satisfies the requirement [\w.-]+(?:\[[\w,. -]*\])?={2,3}(?P<asked>[\w.+!-]+)")
 # The oldest and the first too new minor version of the compiler (14.xx), by what each CUDA asks of its host.
 _ACCEPTED = (
     ((13, 2), 20, 60), ((13, 0), 20, 50), ((12, 4), 10, 50), ((11, 6), 10, 40), ((11, 0), 10, 30),
@@ -51,6 +52,7 @@ def derived_events(log: Log) -> Iterator[tuple[str, str, int]]:
     yield from _torch_tag(log)
     yield from _python_tag(log)
     yield from _host_compiler(log)
+    yield from _refused_version(log)
 
 
 def _lines_with(log: Log, *literals: str) -> list[tuple[int, str]]:
@@ -115,3 +117,14 @@ def _host_compiler(log: Log) -> Iterator[tuple[str, str, int]]:
 
 def _texts(log: Log) -> list[str]:
     return [text for _, text in _lines_with(log, "/msvc/14.", " 19.", "_msc_ver", "cuda")]
+
+
+def _refused_version(log: Log) -> Iterator[tuple[str, str, int]]:
+    """Versions that pip left out because of the Python: any, or the one that is asked for if one is."""
+    found = (_ASKED.search(text) for _, text in _lines_with(log, "that satisfies the requirement"))
+    asked = next((match["asked"] for match in found if match), None)
+    for index, text in _lines_with(log, "versions that require a different python"):
+        refused = text.partition("version:")[2]
+        if asked is None or re.search(rf"(?<![\w.]){re.escape(asked)}(?:\.0)* Requires-Python", refused):
+            yield "python_version_refused", asked or refused.strip()[:80], index
+            return

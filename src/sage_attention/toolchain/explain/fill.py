@@ -10,18 +10,21 @@ import re
 from typing import TYPE_CHECKING
 
 from .result import Step
+from .system import fits
 
 if TYPE_CHECKING:
-    from .knowledge import Cause, Knowledge
+    from collections.abc import Iterator
 
-__all__ = ["fill", "fill_command", "steps_for"]
+    from .knowledge import Cause, Fix, Knowledge, Text
+
+__all__ = ["facts_for", "fill", "fill_command", "steps_for"]
 
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,79}")
-_MANAGERS = (
-    ("apt", "sudo apt install"),
-    ("dnf", "sudo dnf install"),
-    ("brew", "brew install"),
-    ("conda", "conda install -c conda-forge"),
+_MANAGERS = (  # name, command, shell, system
+    ("apt", "sudo apt install", "sh", "linux"),
+    ("dnf", "sudo dnf install", "sh", "linux"),
+    ("brew", "brew install", "sh", "macos"),
+    ("conda", "conda install -c conda-forge", "any", ""),
 )
 
 
@@ -35,11 +38,17 @@ def fill(text: str, subject: str) -> str:
     Example:
         >>> fill("The library {subject} is missing", "cublas.lib")
         'The library cublas.lib is missing'
+        >>> fill("It is missing: {subject}", "")
+        'It is missing'
     """
     subject = subject.strip()
     if len(subject) > 120:
         subject = subject[:117] + "..."
-    return re.sub(r" *\{subject\}", " " + subject if subject else "", text).strip() if "{" in text else text
+    if "{" not in text:
+        return text
+    if not subject:
+        return re.sub(r"[:：]? *\{subject\}", "", text).strip()
+    return re.sub(r" *\{subject\}", lambda _: " " + subject, text).strip()
 
 
 def fill_command(text: str, subject: str = "", package: str = "") -> str:
@@ -61,8 +70,10 @@ def fill_command(text: str, subject: str = "", package: str = "") -> str:
     return text
 
 
-def steps_for(cause: Cause, subject: str, knowledge: Knowledge, language: str, package: str = "") -> tuple[Step, ...]:
-    """The steps of a cause's fix; a step for ``{packages}`` becomes one per package manager.
+def steps_for(
+    cause: Cause, subject: str, knowledge: Knowledge, language: str, package: str = "", system: str = ""
+) -> tuple[Step, ...]:
+    """The steps of a cause's fix for a system, or all of them; a step for ``{packages}`` becomes one per manager.
 
     Args:
         cause: The cause.
@@ -70,19 +81,48 @@ def steps_for(cause: Cause, subject: str, knowledge: Knowledge, language: str, p
         knowledge: Knows which package has it.
         language: ``"en"`` or ``"zh"``.
         package: What the log says is being built, or "".
+        system: Where the log was written, or "".
     """
-    steps = []
-    for fix in cause.fixes:
-        note = fill(fix.note.in_(language), subject) if fix.note else ""
-        if fix.command != "{packages}":
-            steps.append(Step(fix.shell, fill_command(fix.command, subject, package), note))
-            continue
-        for pattern, packages in knowledge.packages:
-            if pattern.search(subject):
-                steps += [
-                    Step("any" if name == "conda" else "sh", f"{command} {packages[name]}", "")
-                    for name, command in _MANAGERS
-                    if name in packages
-                ]
-                break
+    some = list(_for_system(cause.fixes, system)) or [(fix, fix.note) for fix in cause.fixes]
+    steps: list[Step] = []
+    for fix, note in some:
+        if fix.command == "{packages}":
+            steps += _package_steps(subject, knowledge, system)
+        else:
+            words = fill(note.in_(language), subject) if note else ""
+            steps.append(Step(fix.shell, fill_command(fix.command, subject, package), words))
     return tuple(steps)
+
+
+def _for_system(fixes: tuple[Fix, ...], system: str) -> Iterator[tuple[Fix, Text | None]]:
+    """Those for a system, each with its note; what is said at the command for one shell holds for those after it."""
+    said = None
+    for fix in fixes:
+        if fix.note is not None or fix.shell not in ("cmd", "powershell", "sh"):
+            said = None
+        if fits(fix.on, system):
+            yield fix, fix.note or said
+            said = None
+        elif fix.shell in ("cmd", "powershell"):
+            said = fix.note or said
+
+
+def _package_steps(subject: str, knowledge: Knowledge, system: str) -> Iterator[Step]:
+    for pattern, packages in knowledge.packages:
+        if pattern.search(subject):
+            for name, command, shell, on in _MANAGERS:
+                if name in packages and fits(on, system):
+                    yield Step(shell, f"{command} {packages[name]}", "")
+            return
+
+
+def facts_for(cause: Cause, language: str, system: str = "") -> list[str]:
+    """What would settle a cause on a system, all of it where none is.
+
+    Args:
+        cause: The cause.
+        language: ``"en"`` or ``"zh"``.
+        system: Where the log was written, or "".
+    """
+    some = [fact for fact in cause.facts if fits(fact.on, system)] or list(cause.facts)
+    return [fact.text.in_(language) for fact in some]

@@ -13,10 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DATA", "Cause", "Fix", "Harmless", "Knowledge", "Pattern", "Signature", "Text", "Wrapper", "load"]
+__all__ = ["DATA", "Cause", "Fact", "Fix", "Harmless", "Knowledge", "Pattern", "Signature", "Text", "Wrapper", "load"]
 
 DATA = Path(__file__).parents[1] / "data" / "explain"
 _MACRO = re.compile(r"\{\{(\w+)\}\}")
+_SYSTEM_OF_SHELL = {"cmd": "windows", "powershell": "windows", "sh": "unix"}
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,20 @@ class Signature:
 
 @dataclass(frozen=True)
 class Fix:
-    """One step that mends it: a command for a shell, words, or both."""
+    """One step that mends it: a command for a shell, words, or both; ``on`` as in ``system.fits``."""
 
     shell: str
     command: str
     note: Text | None
+    on: str = ""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What would settle it, and on which system; ``on`` as in ``system.fits``."""
+
+    text: Text
+    on: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ class Cause:
     signatures: tuple[Signature, ...]
     explains: tuple[str, ...]
     fixes: tuple[Fix, ...]
-    facts: tuple[Text, ...]
+    facts: tuple[Fact, ...]
     machine: dict[str, Any]
     sources: tuple[str, ...]
     as_of: str
@@ -243,10 +253,15 @@ def _cause(entry: dict[str, Any], topic: str, phrases: dict[str, tuple[str, ...]
         signatures=tuple(_signature(one, phrases) for one in entry["signatures"]),
         explains=tuple(entry.get("explains", ())),
         fixes=tuple(
-            Fix(one.get("shell", ""), one.get("run", ""), _text(one["note"]) if "note" in one else None)
+            Fix(
+                one.get("shell", ""),
+                one.get("run", ""),
+                _text(one["note"]) if "note" in one else None,
+                one.get("on") or _SYSTEM_OF_SHELL.get(one.get("shell", ""), ""),
+            )
             for one in entry["fixes"]
         ),
-        facts=tuple(_text(one) for one in entry.get("facts", ())),
+        facts=tuple(Fact(_text(one), one.get("on", "")) for one in entry.get("facts", ())),
         machine=dict(entry.get("machine", {})),
         sources=tuple(entry["sources"]),
         as_of=entry["as_of"],

@@ -7,12 +7,13 @@ own; well proven faults come in the order of the log, doubtful ones after them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .fill import fill, fill_command, steps_for
+from .fill import facts_for, fill, fill_command, steps_for
 from .knowledge import Pattern
 from .result import Candidate, Evidence, Explanation, Finding
+from .system import system_of
 from .words import words
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def judge(log: Log, hits: list[Hit], knowledge: Knowledge, language: str = "en")
     harmless = {place.index for warning in knowledge.warnings for place in log.places(warning.pattern)}
     claims = _roots(_claims([hit for hit in hits if hit.index not in harmless]))
     if claims:
-        package = _package(log)
-        findings = tuple(_finding(claim, log, knowledge, language, package) for claim in claims)
-        return Explanation("explained", findings, count)
+        package, system = _package(log), system_of(log, knowledge)
+        findings = [_finding(claim, log, knowledge, language, package, system) for claim in claims]
+        return Explanation("explained", tuple(_merged(findings)), count)
     return _without_signature(log, knowledge, language, count)
 
 
@@ -148,16 +149,33 @@ def _roots(claims: list[_Claim]) -> list[_Claim]:
     return sorted(roots, key=lambda claim: (claim.weight < _STRONG, claim.first))
 
 
-def _finding(claim: _Claim, log: Log, knowledge: Knowledge, language: str, package: str) -> Finding:
+def _merged(findings: list[Finding]) -> list[Finding]:
+    """Undecided findings each of which is a candidate of the other are one question, with the evidence of both."""
+    kept: list[Finding] = []
+    for finding in findings:
+        for place, other in enumerate(kept):
+            if _is_candidate(other, finding) and _is_candidate(finding, other):
+                kept[place] = replace(other, evidence=(*other.evidence, *finding.evidence)[:_QUOTED])
+                break
+        else:
+            kept.append(finding)
+    return kept
+
+
+def _is_candidate(finding: Finding, of: Finding) -> bool:
+    return any(one.cause == finding.cause for one in of.candidates)
+
+
+def _finding(claim: _Claim, log: Log, knowledge: Knowledge, language: str, package: str, system: str) -> Finding:
     best = claim.hits[0]
     cause = claim.cause
     candidates = []
     if best.signature.candidates:
         for name in (cause.id, *best.signature.candidates):
             other = knowledge.causes[name]
-            fact = other.facts[0].in_(language) if other.facts else ""
-            candidates.append(Candidate(name, fill(other.title.in_(language), best.subject), fact))
-    facts = [fact.in_(language) for fact in cause.facts]
+            decided_by = next(iter(facts_for(other, language, system)), "")
+            candidates.append(Candidate(name, fill(other.title.in_(language), best.subject), decided_by))
+    facts = facts_for(cause, language, system)
     facts += [one.decided_by for one in candidates[1:] if one.decided_by and one.decided_by not in facts]
     agreeing = len({id(hit.signature) for hit in claim.hits})
     return Finding(
@@ -166,7 +184,7 @@ def _finding(claim: _Claim, log: Log, knowledge: Knowledge, language: str, packa
         why=fill(cause.why.in_(language), best.subject),
         confidence=round(min(0.99, best.signature.weight + 0.02 * (agreeing - 1)), 2),
         evidence=_evidence(claim, log),
-        fix=steps_for(cause, best.subject, knowledge, language, package),
+        fix=steps_for(cause, best.subject, knowledge, language, package, system),
         facts_needed=tuple(facts),
         candidates=tuple(candidates),
         sources=cause.sources,
