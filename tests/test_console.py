@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from sage_attention import cli
-from sage_attention._console import write
+from sage_attention import _console, cli
+from sage_attention._console import write, write_script
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,31 @@ def test_chinese_only_where_it_can_be_shown(monkeypatch, command, encoding, chin
     assert cli.main(command) in (0, 1)
     shown = raw.getvalue().decode(encoding)
     assert any("\u4e00" <= character <= "\u9fff" for character in shown) == chinese
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("cp850", "set A=José\r\n".encode("cp850")),
+        ("utf-8", "set A=José\r\n".encode()),
+        ("cp936x", "set A=José\n".encode("cp1252")),  # a page that Python does not know
+        (None, "set A=José\n".encode("cp1252")),
+    ],
+)
+def test_a_script_is_in_the_code_page_of_the_shell_that_reads_it(monkeypatch, page, printed):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="cp1252", newline="\n"))
+    monkeypatch.setattr(_console, "_console_code_page", lambda: page)
+    write_script("set A=José\n")
+    assert raw.getvalue() == printed
+
+
+def test_a_script_into_a_closed_pipe(monkeypatch):
+    class Closed(io.BytesIO):
+        def write(self, data):
+            raise BrokenPipeError(data)
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), encoding="cp1252"))
+    monkeypatch.setattr(_console, "_console_code_page", lambda: "cp850")
+    write_script("set A=José\n")
+    monkeypatch.undo()

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import IO
 
-__all__ = ["SafeStream", "can_show", "write"]
+__all__ = ["SafeStream", "can_show", "write", "write_script"]
 
 # What stands for a character where the console lacks it. Others become "?".
 _ASCII = {
@@ -156,3 +156,40 @@ def write(text: str, stream: IO[str] | None = None) -> None:
         raw.flush()
     except (OSError, ValueError):
         return
+
+
+def write_script(text: str) -> None:
+    """Prints a script that a Windows shell is to read from a file or a pipe.
+
+    cmd and PowerShell read in the console's code page, and Python writes into files and pipes in the system's: on
+    Western systems they differ, and a folder with an accent in its name would not be found.
+
+    Args:
+        text: The script.
+    """
+    page = _console_code_page()
+    raw = getattr(sys.stdout, "buffer", None)
+    if page is None or raw is None or text.isascii() or sys.stdout.isatty():
+        write(text)
+        return
+    try:
+        encoded = text.encode(page)
+    except (UnicodeEncodeError, LookupError):
+        write(text)
+        return
+    try:
+        sys.stdout.flush()
+        raw.write(encoded.replace(b"\n", b"\r\n"))
+        raw.flush()
+    except (OSError, ValueError):  # closed pipe, closed file
+        return
+
+
+def _console_code_page() -> str | None:
+    """The console's code page, as a name that Python knows; None elsewhere than on Windows or without a console."""
+    if sys.platform != "win32":
+        return None
+    import ctypes
+
+    number = int(ctypes.windll.kernel32.GetConsoleOutputCP())
+    return {0: None, 65001: "utf-8"}.get(number, f"cp{number}")

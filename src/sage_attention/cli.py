@@ -18,6 +18,7 @@ from . import __version__, _arguments
 from ._paths import shown_path, system_path
 from .errors import ArgumentError, MissingDependencyError, SageAttentionError
 from .toolchain import commands as toolchain
+from .toolchain.help_language import translate_help
 
 __all__ = ["main"]
 
@@ -407,7 +408,9 @@ def main(argv: list[str] | None = None) -> int:
     with as_interrupts() as ended_by:
         try:
             words = sys.argv[1:] if argv is None else argv
-            arguments = _parser().parse_args(_with_joined_negatives(words))
+            parser = _parser()
+            translate_help(parser, words)
+            arguments = parser.parse_args(_with_joined_negatives(words))
             arguments.typed = _typed(words)
             code = _run(arguments)
         except KeyboardInterrupt as stop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
@@ -89,6 +90,43 @@ def test_powershell_quotes_apostrophes():
     lines = script(HOSTILE, "powershell").splitlines()
     assert "$env:CUDA_HOME = 'C:\\it''s $(here) %PATH%'" in lines
     assert lines[-1] == "$env:PATH = 'C:\\a;b''s;' + $env:PATH"
+
+
+def powershell_value(expression):
+    """What a sum of single-quoted strings and ``[char]`` is, by PowerShell's rules; anything else is refused."""
+    inner = expression[1:-1] if expression.startswith("(") else expression
+    units, at = [], 0
+    while at < len(inner):
+        match = re.compile(r"'((?:[^']|'')*)'|\[char\]0x([0-9A-F]{4})").match(inner, at)
+        assert match, inner[at:]
+        assert at or match[1] is not None, "the first of a sum decides its type"
+        units.append((match[1] or "").replace("''", "'").encode("utf-16-le") if match[2] is None
+                     else int(match[2], 16).to_bytes(2, "little"))  # fmt: skip
+        at = match.end()
+        if at < len(inner):
+            assert inner.startswith(" + ", at), inner[at:]
+            at += 3
+    return b"".join(units).decode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["C:\\Program Files", "C:\\it's", "C:\\用户\\李", "用户", "C:\\don’t ‘quote’", "C:\\a`b$(c)", "C:\\😀", "", "''"],
+)
+def test_powershell_gets_every_path_as_it_is(folder):
+    made = Plan(
+        ("用户\nSet-Item x",), folder + "\\vcvarsall.bat", ("x64",), (("CUDA_HOME", folder),), (folder, "D:\\b")
+    )
+    lines = script(made, "powershell").splitlines()
+    assert lines[0] == "# 用户 Set-Item x"
+    assert all(line.isascii() for line in lines[1:])
+    assert not re.search(r'"[^"]*\$env:\w+:', "\n".join(lines)), "the second colon would belong to the name"
+    (called,) = [line for line in lines if line.startswith("cmd.exe")]
+    call = called.removeprefix("cmd.exe /d /s /c ").removesuffix(" | ForEach-Object {")
+    assert powershell_value(call) == f'"{folder}\\vcvarsall.bat" x64 >nul & set'
+    (home,) = [line for line in lines if line.startswith("$env:CUDA_HOME = ")]
+    assert powershell_value(home.partition(" = ")[2]) == folder
+    assert powershell_value(lines[-1].removeprefix("$env:PATH = ").removesuffix(" + $env:PATH")) == f"{folder};D:\\b;"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable
 
 from sage_attention.errors import ArgumentError
@@ -241,7 +242,8 @@ def script(made: Plan, shell: str) -> str:
         made: The plan.
         shell: ``"cmd"``, ``"powershell"`` or ``"bash"``.
     """
-    return {"cmd": _cmd, "powershell": _powershell, "bash": _bash}[shell](made)
+    about = tuple(" ".join(line.split()) for line in made.about)  # a comment ends with its line
+    return {"cmd": _cmd, "powershell": _powershell, "bash": _bash}[shell](replace(made, about=about))
 
 
 def _cmd(made: Plan) -> str:
@@ -264,22 +266,39 @@ def _cmd(made: Plan) -> str:
 
 
 def _powershell(made: Plan) -> str:
-    def quote(text: str) -> str:
-        return "'" + text.replace("'", "''") + "'"
-
+    call = f'"{made.vcvarsall}" {" ".join(made.arguments)} >nul & set'
     lines = [f"# {line}" for line in made.about]
-    lines += ['if ($env:VSCMD_VER) { throw "This shell already has MSVC $env:VCToolsVersion: use a new one." }']
-    call = f'"{made.vcvarsall}" {" ".join(made.arguments)} >nul && set'
     lines += [
-        f"cmd.exe /d /s /c {quote(call)} | ForEach-Object {{",
+        'if ($env:VSCMD_VER) { throw "This shell already has MSVC $($env:VCToolsVersion): use a new one." }',
+        # cmd lists the variables in the console's encoding: one that lacks a character would damage what holds it.
+        "$sage_encoding = [Console]::OutputEncoding",
+        "try { [Console]::OutputEncoding = New-Object Text.UTF8Encoding $false } catch { }",
+        f"cmd.exe /d /s /c {_powershell_text(call)} | ForEach-Object {{",
         "    if ($_ -match '^([^=]+)=(.*)$') { Set-Item -LiteralPath \"Env:$($Matches[1])\" -Value $Matches[2] }",
         "}",
+        "try { [Console]::OutputEncoding = $sage_encoding } catch { }",
         "if (-not $env:VCToolsVersion) { throw 'vcvarsall.bat failed' }",
     ]
-    lines += [f"$env:{name} = {quote(value)}" for name, value in made.variables]
+    lines += [f"$env:{name} = {_powershell_text(value)}" for name, value in made.variables]
     if made.folders:
-        lines.append(f"$env:PATH = {quote(';'.join(made.folders) + ';')} + $env:PATH")
+        lines.append(f"$env:PATH = {_powershell_text(';'.join(made.folders) + ';')} + $env:PATH")
     return "\n".join(lines) + "\n"
+
+
+def _powershell_text(text: str) -> str:
+    """A text as an expression in ASCII: what PowerShell makes of the other characters depends on how it got them.
+
+    It takes them for those of another code page, and typographic quotes for quotes.
+    """
+    pieces = re.split(r"([^\x00-\x7f]+)", text)
+    quoted = ["'" + piece.replace("'", "''") + "'" for piece in pieces[::2]]
+    if len(pieces) == 1:
+        return quoted[0]
+    made = quoted[0]
+    for foreign, piece in zip(pieces[1::2], quoted[1:]):
+        units = memoryview(foreign.encode("utf-16-le")).cast("H")
+        made += "".join(f" + [char]0x{unit:04X}" for unit in units) + (f" + {piece}" if piece != "''" else "")
+    return f"({made})"
 
 
 def _bash(made: Plan) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sage_attention._console import write
+from sage_attention._console import write, write_script
 from sage_attention.toolchain.wording import choose_language
 
 from . import show
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, system: System | None = None) -> int:
     if arguments.action == "env":
         from .activation import run as run_activation
 
-        return run_activation(arguments, system, write)
+        return run_activation(arguments, system, write_script)
     facts = gather(system, arguments.python)
     findings = judge(facts)
     if arguments.package is not None:
