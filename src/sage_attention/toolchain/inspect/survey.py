@@ -21,6 +21,8 @@ from .tree import Node, Outcome, walk
 from .windows_loader import WindowsProcess, load_outcome
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .dll_directories import AddedFolder
     from .model import Binary
     from .subject import Subject
@@ -88,6 +90,9 @@ def survey(subject: Subject, target: Target) -> Survey:
         found.files += [_surveyed(f"{name} ({b.machine})" if len(binaries) > 1 else name, b, found) for b in binaries]
     added = _added(subject) if any(file.binary.pe for file in found.files) else []
     asked_for = {_base(needed.library) for file in found.files for needed in file.binary.needed}
+    files_at: dict[Path, list[Surveyed]] = {}
+    for file in found.files:
+        files_at.setdefault(file.binary.path, []).append(file)
     count = 0
     for file in sorted(
         found.files, key=lambda file: (_ROLES.index(file.role), _base(file.binary.path.name) in asked_for)
@@ -102,10 +107,10 @@ def survey(subject: Subject, target: Target) -> Survey:
         file.outcome = _outcome(file, file.nodes, wanted=target.machine)
         if any(node.state == "after_torch" for node, _ in walk(file.nodes)):
             file.after_torch = _outcome(file, file.nodes, _WITH_TORCH, target.machine)
-        reached = {node.file for node, _ in walk(file.nodes) if node.file is not None}
-        for other in found.files:
-            if other.binary.path in reached and other is not file:
-                other.reached = True
+        for reached in {node.file for node, _ in walk(file.nodes) if node.file is not None}:
+            for other in files_at.get(reached, ()):
+                if other is not file:
+                    other.reached = True
     return found
 
 
