@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow", reason="tables are read with PyArrow")
 from tests.windows import send_break
 
 from sage_attention.cli import main
-from sage_attention.recipes import dataset, interrupts, node, output
+from sage_attention.recipes import dataset, interrupts, node, output, runs
 from sage_attention.recipes.interrupts import as_interrupts, undisturbed
 from sage_attention.recipes.synthetic import social_network, write_social_network
 
@@ -112,7 +112,7 @@ def test_between_two_renames(words, whole, tmp_path, monkeypatch):
 
 def test_twice(words, whole, tmp_path, monkeypatch, capsys):
     interrupt_in(monkeypatch, node, "write_report")
-    interrupt_in(monkeypatch, node, "save_checkpoint")
+    interrupt_in(monkeypatch, runs, "save_checkpoint")
     assert run(words, tmp_path, "--quiet") == 130
     assert "--resume" in capsys.readouterr().err
     assert names(tmp_path) == CHECKPOINT

@@ -13,7 +13,7 @@ import pytest
 
 from sage_attention.errors import DataError
 from sage_attention.recipes import output
-from sage_attention.recipes.apply import _output_file
+from sage_attention.recipes.apply import output_file
 
 windows = pytest.mark.skipif(sys.platform != "win32", reason="only Windows has drives")
 
@@ -90,7 +90,7 @@ def test_drive_relative_paths(tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["a.json", "b.json"]
     output.write_json(f"{drive}one.json", 1)
     assert (tmp_path / "one.json").is_file()
-    assert _output_file(f"{drive}p.parquet", (".parquet",), ()) == Path(f"{drive}p.parquet")
+    assert output_file(f"{drive}p.parquet", (".parquet",), ()) == Path(f"{drive}p.parquet")
 
 
 def test_what_is_read_is_not_written_over(tmp_path, monkeypatch):
@@ -101,6 +101,6 @@ def test_what_is_read_is_not_written_over(tmp_path, monkeypatch):
         names.append("Edges.Parquet")
     for name in names:
         with pytest.raises(DataError, match="another file than those that are read"):
-            _output_file(name, (".parquet",), (None, "edges.parquet"))
+            output_file(name, (".parquet",), (None, "edges.parquet"))
     assert Path("edges.parquet").read_bytes() == b"x"
-    assert _output_file("other.parquet", (".parquet",), ("edges.parquet", "no such file", "\0")).name == "other.parquet"
+    assert output_file("other.parquet", (".parquet",), ("edges.parquet", "no such file", "\0")).name == "other.parquet"

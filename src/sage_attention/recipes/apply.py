@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sage_attention.inference import NodeClassifier
     from sage_attention.recipes.node_dataset import NodeDataset
 
-__all__ = ["embed", "predict"]
+__all__ = ["embed", "output_file", "predict"]
 
 
 def _load(
@@ -55,7 +55,7 @@ _SEPARATORS = tuple(sep for sep in (os.sep, os.altsep) if sep)
 _KINDS = {".csv", ".tsv", ".txt", ".json", ".npz", ".npy", ".parquet"}
 
 
-def _output_file(out: str, suffixes: tuple[str, ...], inputs: tuple[str | None, ...]) -> Path:
+def output_file(out: str, suffixes: tuple[str, ...], inputs: tuple[str | None, ...]) -> Path:
     """Makes sure, before the work is done, that a file can be written there.
 
     It must not be named as what it is not, and be none of those that are read.
@@ -119,7 +119,7 @@ def predict(
             those that are read.
         SageAttentionError: `out` cannot be written.
     """
-    path = _output_file(out, (".parquet", ".csv"), (edges, features))
+    path = output_file(out, (".parquet", ".csv"), (edges, features))
     model, data, graph = _load(folder, edges, features, undirected, encoding)
     with np.errstate(all="ignore"):
         probabilities = model.predict_proba(graph, data.features, num_threads=num_threads)
@@ -143,7 +143,7 @@ def embed(
     Arguments, result and errors are those of ``predict``; `out` is an NPY file, and the ids of its rows are written
     beside it as ``<name>.ids.npy``.
     """
-    path = _output_file(out, (".npy",), (edges, features))
+    path = output_file(out, (".npy",), (edges, features))
     model, data, graph = _load(folder, edges, features, undirected, encoding)
     with np.errstate(all="ignore"):
         embeddings = model.embed(graph, data.features, num_threads=num_threads)

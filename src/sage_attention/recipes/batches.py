@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Batch", "BatchSource", "SparseRows", "batch_seed"]
+__all__ = ["Batch", "BatchSource", "SparseRows", "ahead", "batch_seed"]
+
+T = TypeVar("T")
 
 _AHEAD = 2  # batches in memory beside the one in use
 _SECONDS_TO_CTRL_C = 0.25
@@ -83,11 +85,40 @@ def _block(sample: SampledSubgraph, num_targets: int, num_sources: int) -> Csc:
     return Csc(*(torch.from_numpy(array) for array in arrays))
 
 
-def _result(future: Future[Batch]) -> Batch:
+def _result(future: Future[T]) -> T:
     """Waits for a batch in short turns: on Windows nothing, not even Ctrl-C, ends the wait for a lock."""
     while not wait([future], timeout=_SECONDS_TO_CTRL_C).done:
         pass
     return future.result()
+
+
+def ahead(make: Callable[[int], T], count: int, num_threads: int) -> Generator[T, None, None]:
+    """Gives ``make(0)``, ``make(1)`` ... in order.
+
+    Args:
+        make: Makes the batch of a number.
+        count: How many batches there are.
+        num_threads: 1 makes each when it is asked for; more make it ahead in a second thread.
+
+    Example:
+        >>> list(ahead(lambda number: number * number, 3, num_threads=2))
+        [0, 1, 4]
+    """
+    if num_threads == 1:
+        for number in range(count):
+            yield make(number)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        waiting = deque(pool.submit(make, number) for number in range(min(_AHEAD, count)))
+        try:
+            for number in range(count):
+                batch = _result(waiting.popleft())
+                if number + _AHEAD < count:
+                    waiting.append(pool.submit(make, number + _AHEAD))
+                yield batch
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 class BatchSource:
@@ -148,18 +179,4 @@ class BatchSource:
         """The batches of an epoch, in order."""
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch])))
         order = generator.permutation(self.nodes)
-        if self.num_threads == 1:
-            for number in range(len(self)):
-                yield self.batch(order, epoch, number)
-            return
-        with ThreadPoolExecutor(1) as pool:
-            waiting = deque(pool.submit(self.batch, order, epoch, n) for n in range(min(_AHEAD, len(self))))
-            try:
-                for number in range(len(self)):
-                    batch = _result(waiting.popleft())
-                    if number + _AHEAD < len(self):
-                        waiting.append(pool.submit(self.batch, order, epoch, number + _AHEAD))
-                    yield batch
-            finally:
-                for future in waiting:
-                    future.cancel()
+        yield from ahead(lambda number: self.batch(order, epoch, number), len(self), self.num_threads)

@@ -9,7 +9,7 @@ import torch
 
 from sage_attention.errors import DataError
 from sage_attention.recipes.output import write_safetensors
-from sage_attention.recipes.trainer import HISTORY, TrainingState
+from sage_attention.recipes.trainer import TrainingState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,24 +52,25 @@ def _check_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
             raise DataError(path, f"the interrupted run's {name} ({before.get(name)})", now.get(name), hint=hint)
 
 
-def _is_history(rows: Any, epochs: Any) -> bool:
+def _is_history(rows: Any, epochs: Any, columns: frozenset[str]) -> bool:
     """Whether it is one whole row per epoch, in their order."""
     return (
         type(epochs) is int
         and isinstance(rows, list)
         and len(rows) == epochs
-        and all(isinstance(row, dict) and set(row) == HISTORY for row in rows)
+        and all(isinstance(row, dict) and set(row) == columns for row in rows)
         and all(type(value) in (int, float) for row in rows for value in row.values())
         and [row["epoch"] for row in rows] == list(range(1, epochs + 1))
     )
 
 
-def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
+def load_checkpoint(folder: Path, run: dict[str, Any], kind: type[TrainingState] = TrainingState) -> TrainingState:
     """Reads the state of an interrupted run.
 
     Args:
         folder: The output folder.
         run: What the run to be resumed depends on, as given to ``save_checkpoint``.
+        kind: Of state.
 
     Raises:
         DataError: There is none, it is damaged, or it is of a run with other settings or data.
@@ -87,9 +88,9 @@ def load_checkpoint(folder: Path, run: dict[str, Any]) -> TrainingState:
             for key in file.keys():  # noqa: SIM118 - this is no dict
                 part, _, name = key.partition(".")
                 parts[part][name] = torch.from_numpy(file.get_tensor(key).copy())
-        state = TrainingState(epoch=about["epoch"], history=about["history"], **parts)
+        state = kind(epoch=about["epoch"], history=about["history"], **parts)
         before = dict(about["run"])
-        if not _is_history(state.history, state.epoch):
+        if not _is_history(state.history, state.epoch, kind.COLUMNS):
             raise ValueError("its history is not that of its epochs")
     # AttributeError: a type of number NumPy lacks; RecursionError: JSON nested without end
     except (OSError, SafetensorError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:

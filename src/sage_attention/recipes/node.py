@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
-import platform
 import time
-import zlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import sage_attention
-from sage_attention import _native
-from sage_attention._paths import shown_path
-from sage_attention.errors import ArgumentError, DataError, MissingDependencyError, SageAttentionError
+from sage_attention.errors import DataError
 from sage_attention.graph import Graph
 from sage_attention.inference import CONFIG_FILE, MODEL_FILE, ModelConfig, degree_features, normalized, softmax
 from sage_attention.recipes import output
-from sage_attention.recipes.checkpoint import CHECKPOINT_FILE, load_checkpoint, save_checkpoint
-from sage_attention.recipes.interrupts import undisturbed
 from sage_attention.recipes.memory import peak_rss_mb
 from sage_attention.recipes.predictions import write_predictions
 from sage_attention.recipes.progress import Progress
 from sage_attention.recipes.report import RunSummary, write_report
-from sage_attention.recipes.trainer import Trainer, TrainingOptions, TrainingState
+from sage_attention.recipes.runs import (
+    Interrupted,
+    RunResult,
+    check_writers,
+    fingerprint,
+    kept,
+    restore,
+    train,
+    versions,
+)
+from sage_attention.recipes.trainer import Trainer, TrainingOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from sage_attention.recipes.node_dataset import NodeDataset
@@ -37,35 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "RunResult", "train_node_classifier"]
 
 _DEGREE_FEATURES = 32
-_FINGERPRINT_BYTES = 1 << 26
-_SECONDS_BETWEEN_CHECKPOINTS = 60.0
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C; ``path`` is the checkpoint, None if no epoch was done yet."""
-
-    def __init__(self, path: Path | None, epoch: int) -> None:
-        self.path = path
-        self.epoch = epoch
-        if path is None:
-            super().__init__("interrupted before the first epoch was done; nothing was written")
-        else:
-            super().__init__(
-                f"interrupted after epoch {epoch}; go on with the same command and --resume ({shown_path(path)})"
-            )
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a training run gave.
-
-    Attributes:
-        folder: Where everything was written.
-        metrics: What ``metrics.json`` holds.
-    """
-
-    folder: Path
-    metrics: dict[str, Any]
 
 
 def simple_graph(data: NodeDataset) -> Graph:
@@ -75,36 +46,9 @@ def simple_graph(data: NodeDataset) -> Graph:
 
 
 def _fingerprint(data: NodeDataset, features: Any) -> int:
-    """A number that changes with the data, so that no run resumes on another graph."""
-    check = 0
     parts = [data.edge_index, data.labels, data.train, data.val, data.test]
     parts += [features.indptr, features.indices, features.data] if hasattr(features, "indptr") else [features]
-    for part in parts:
-        rows = np.ascontiguousarray(part).view(np.uint8).reshape(-1)
-        for start in range(0, len(rows), _FINGERPRINT_BYTES):  # Ctrl-C has to wait for one piece, not for all
-            check = zlib.crc32(rows[start : start + _FINGERPRINT_BYTES].data, check)
-    return check
-
-
-def _check_writers() -> None:
-    """Looks now, and not after the training, for the packages that write its results."""
-    for package in ("safetensors", "pyarrow"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingDependencyError(package, "writing the results of a training run", "train")
-
-
-def versions() -> dict[str, str]:
-    """Versions of what a result depends on."""
-    import torch
-
-    return {
-        "sage_attention": sage_attention.__version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "cpu_level": _native.cpu_level(),
-    }
+    return fingerprint(parts)
 
 
 def train_node_classifier(
@@ -144,7 +88,7 @@ def train_node_classifier(
         MissingDependencyError: A package that writes the results is not installed.
         SageAttentionError: Something cannot be written. What was learnt is kept in a checkpoint if that can.
     """
-    _check_writers()
+    check_writers()
     if len(data.train) == 0:
         raise DataError(None, "labelled nodes to train on", "none", hint="give labels for more nodes")
     out = output.prepare_output_folder(folder, resume=resume)
@@ -161,53 +105,15 @@ def train_node_classifier(
     for changeable in ("num_threads", "epochs", "patience"):
         run.pop(changeable)
     if resume:
-        _restore(trainer, out, run)
-    with _kept(trainer, out, run):
+        restore(trainer, out, run)
+    with kept(trainer, out, run):
         _train(trainer, out, run, quiet)
-        result = _write_results(trainer, out, data, graph, features, title, command, data_files or {}, notes)
-    with contextlib.suppress(OSError):  # of no use any more, and no harm
-        (out / CHECKPOINT_FILE).unlink()
-    return result
-
-
-def _restore(trainer: Trainer, out: Path, run: dict[str, Any]) -> None:
-    state = load_checkpoint(out, run)
-    try:
-        trainer.restore(state)
-    except ArgumentError as error:
-        hint = "delete it and run without --resume"
-        raise DataError(out / CHECKPOINT_FILE, "a whole checkpoint", error, hint=hint) from error
-
-
-@contextlib.contextmanager
-def _kept(trainer: Trainer, out: Path, run: dict[str, Any]) -> Iterator[None]:
-    """Whatever ends the block before its time, what was learnt until then is kept in a checkpoint."""
-    try:
-        yield
-    except BaseException as stop:
-        path = None
-        with undisturbed(forget=True):  # the impatient press Ctrl-C twice
-            if trainer.state.epoch > 0:
-                with contextlib.suppress(SageAttentionError):
-                    path = save_checkpoint(out, trainer.state, run)
-        if isinstance(stop, KeyboardInterrupt):
-            raise Interrupted(path, trainer.state.epoch) from None
-        if isinstance(stop, SageAttentionError) and path is not None:
-            raise SageAttentionError(f"{stop}, then go on with the same command and --resume") from stop
-        raise
+        return _write_results(trainer, out, data, graph, features, title, command, data_files or {}, notes)
 
 
 def _train(trainer: Trainer, out: Path, run: dict[str, Any], quiet: bool) -> None:
-    written = time.monotonic()
-
-    def after_epoch(state: TrainingState) -> None:
-        nonlocal written
-        if time.monotonic() - written > _SECONDS_BETWEEN_CHECKPOINTS:
-            save_checkpoint(out, state, run)
-            written = time.monotonic()
-
     with Progress(trainer.options.epochs, unit="epoch", quiet=quiet, start=trainer.state.epoch) as progress:
-        trainer.run(progress, after_epoch)
+        train(trainer, progress, out, run)
         if trainer.stopped_early and trainer.state.epoch < trainer.options.epochs:
             progress.note(
                 f"stopped: neither validation accuracy nor loss as good as the best in {trainer.options.patience} "

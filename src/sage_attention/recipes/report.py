@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-__all__ = ["RunSummary", "render_report", "write_report"]
+__all__ = ["RunSummary", "page", "render_report", "run_section", "write_report"]
 
 # Nothing on the page may run or load, whatever a class name holds.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -170,7 +170,8 @@ def _command_words(command: str) -> str:
     return "".join(escape(part) if part.isspace() else element("span", escape(part), class_="word") for part in parts)
 
 
-def _run_section(run: RunSummary) -> str:
+def run_section(run: RunSummary) -> str:
+    """Command, settings, files and versions of a run."""
     settings = [(escape(name), _value(value)) for name, value in run.settings.items()]
     settings += [(escape(name), _value(value)) for name, value in run.metrics.items() if name not in _ELSEWHERE]
     versions = [(escape(name), _value(value)) for name, value in dict(run.metrics.get("versions") or {}).items()]
@@ -183,6 +184,26 @@ def _run_section(run: RunSummary) -> str:
     lead = element("p", "The command, settings and seed that give this result again.", class_="lead")
     body = command + (element("div", pair, class_="pair") if pair else "")
     return element("section", element("h2", "What was run") + lead + body)
+
+
+def page(title: str, body: str) -> str:
+    r"""A page that refers to nothing outside itself and runs nothing.
+
+    Args:
+        title: What the browser calls it.
+        body: Markup.
+
+    Example:
+        >>> page("Friends", "<p>Hello</p>").endswith("<p>Hello</p></main></body></html>\n")
+        True
+    """
+    head = (
+        '<meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style_sheet()}</style>"
+    )
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
 
 
 def render_report(run: RunSummary) -> str:
@@ -213,16 +234,10 @@ def render_report(run: RunSummary) -> str:
         learning_section(run),
         mistakes_section(run),
         degree_section(run),
-        _run_section(run),
+        run_section(run),
         element("footer", "Made by SageAttention for graphs. The page is self-contained, without scripts."),
     ])  # fmt: skip
-    head = (
-        '<meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(run.title)}</title><style>{style_sheet()}</style>"
-    )
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body><main>{body}</main></body></html>\n'
+    return page(run.title, body)
 
 
 def write_report(path: str | os.PathLike[str], run: RunSummary) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sage_attention.recipes.node_dataset import NodeDataset
     from sage_attention.recipes.progress import Progress
 
-__all__ = ["HISTORY", "Trainer", "TrainingOptions", "TrainingState"]
+__all__ = ["HISTORY", "Trainer", "TrainingOptions", "TrainingState", "copied", "restore_training"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class TrainingState:
         optimizer: Adam's moments and step by name.
     """
 
+    COLUMNS: ClassVar[frozenset[str]] = HISTORY  # of the history
+
     epoch: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     model: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -101,8 +103,35 @@ class TrainingState:
 _NOTHING = torch.empty(0, 0)  # of a shape that no parameter has
 
 
-def _copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def copied(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies of weights, away from what training changes."""
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def restore_training(model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
+    """Gives a model and its Adam what a saved state holds.
+
+    Raises:
+        ArgumentError: It is not of such a model.
+    """
+    names = dict(model.named_parameters())
+    for part in (state.model, state.best, state.optimizer):
+        for name, tensor in part.items():
+            parameter_name = name.rpartition(".")[0] if part is state.optimizer else name
+            if parameter_name not in names or tensor.dtype != torch.float32:
+                raise ArgumentError("state", "float32 tensors of the model's parameters", f"{name}, {tensor.dtype}")
+    for name, parameter in names.items():
+        shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+        moments = {key: state.optimizer.get(f"{name}.{key}", _NOTHING) for key in shapes}
+        weights = [part.get(name, _NOTHING) for part in (state.model, state.best)]
+        if (
+            {key: value.shape for key, value in moments.items()} != shapes
+            or any(weight.shape != parameter.shape for weight in weights)
+            or not float(moments["step"]) >= 1
+        ):
+            raise ArgumentError("state", f"{name} of shape {list(parameter.shape)}", "none or another shape")
+        optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
+    model.load_state_dict(state.model)
 
 
 class Trainer:
@@ -140,7 +169,7 @@ class Trainer:
             seed=options.seed,
             num_threads=options.num_threads,
         )
-        self.state = TrainingState(model=_copied(self.model.state_dict()), best=_copied(self.model.state_dict()))
+        self.state = TrainingState(model=copied(self.model.state_dict()), best=copied(self.model.state_dict()))
 
     def restore(self, state: TrainingState) -> None:
         """Goes on from a saved state.
@@ -148,24 +177,7 @@ class Trainer:
         Raises:
             ArgumentError: It is not of such a model.
         """
-        names = dict(self.model.named_parameters())
-        for part in (state.model, state.best, state.optimizer):
-            for name, tensor in part.items():
-                parameter_name = name.rpartition(".")[0] if part is state.optimizer else name
-                if parameter_name not in names or tensor.dtype != torch.float32:
-                    raise ArgumentError("state", "float32 tensors of the model's parameters", f"{name}, {tensor.dtype}")
-        for name, parameter in names.items():
-            shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-            moments = {key: state.optimizer.get(f"{name}.{key}", _NOTHING) for key in shapes}
-            weights = [part.get(name, _NOTHING) for part in (state.model, state.best)]
-            if (
-                {key: value.shape for key, value in moments.items()} != shapes
-                or any(weight.shape != parameter.shape for weight in weights)
-                or not float(moments["step"]) >= 1
-            ):
-                raise ArgumentError("state", f"{name} of shape {list(parameter.shape)}", "none or another shape")
-            self.optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
-        self.model.load_state_dict(state.model)
+        restore_training(self.model, self.optimizer, state)
         self.state = state
 
     def run(self, progress: Progress, after_epoch: Callable[[TrainingState], None] | None = None) -> TrainingState:
@@ -239,7 +251,7 @@ class Trainer:
     def _commit(self, epoch: int, row: dict[str, float]) -> None:
         """Makes the epoch part of the state, all at once, so that an interrupt cannot leave half of it."""
         state = self.state
-        model = _copied(self.model.state_dict())
+        model = copied(self.model.state_dict())
         moments = {
             f"{name}.{key}": value.detach().clone()
             for name, parameter in self.model.named_parameters()
