@@ -9,6 +9,7 @@ __all__ = [
     "MOST_LAYERS",
     "chance",
     "channels",
+    "count",
     "fan_outs",
     "layers",
     "members",
@@ -17,6 +18,7 @@ __all__ = [
     "rate",
     "seed",
     "split",
+    "temperature",
     "threads",
 ]
 
@@ -54,6 +56,8 @@ members = _kind("number of members from 16 to 2147483647", int, lambda value: 16
 channels = _kind(f"number from 1 to {MOST_CHANNELS}", int, lambda value: 1 <= value <= MOST_CHANNELS)
 seed = _kind("seed", int, lambda value: 0 <= value < 2**63)
 chance = _kind("chance in [0, 1)", float, lambda value: 0 <= value < 1)
+count = _kind("number of 0 or more", int, lambda value: 0 <= value < 2**31)
+temperature = _kind("number over 0", float, lambda value: 0 < value < 1e6)
 rate = _kind("rate", float, lambda value: 0 <= value < 1e6)
 fan_outs = _kind("fan-out list", _integers, lambda values: all(v == -1 or 0 < v < 2**31 for v in values))
 split = _kind("list of fractions", _fractions, lambda _: True)  # `check_fractions` says more

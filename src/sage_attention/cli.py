@@ -12,11 +12,13 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable
+from typing import Any, Callable
 
 from . import __version__, _arguments
 from ._paths import shown_path, system_path
-from .errors import ArgumentError, MissingDependencyError, SageAttentionError
+from .errors import ArgumentError, SageAttentionError
+from .recipes import link_commands
+from .recipes.command_parts import add_encoding, add_run_options, add_threads, complain, fill, need_torch, say, threads
 from .toolchain import commands as toolchain
 from .toolchain.help_language import translate_help
 
@@ -25,6 +27,17 @@ __all__ = ["main"]
 _NOT_THE_OTHER = (
     "Attention over sampled neighbours of large graphs. (Not sageattention, the quantised attention kernels.)"
 )
+
+
+# What the options of train are where they are not typed; one that belongs to one task alone is refused with the other.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "node": {
+        "edges": None, "features": None, "labels": None, "data": None, "undirected": False, "split": (0.6, 0.2, 0.2),
+        "hidden": 8, "heads": 8, "output_heads": 1, "normalize": "none", "fan_outs": None, "patience": 20,
+        "learning_rate": 0.01, "weight_decay": 2e-4, "dropout": 0.5,
+    },
+    "link": link_commands.DEFAULTS,
+}  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,70 +55,52 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     model = parser.add_argument_group("model")
     model.add_argument("--layers", type=_arguments.layers, default=2, metavar="N", help="attention layers (default: 2)")
     model.add_argument(
-        "--hidden", type=_arguments.channels, default=8, metavar="N", help="channels per head (default: 8)"
+        "--hidden", type=_arguments.channels, default=None, metavar="N", help="node: channels per head (default: 8)"
     )
     model.add_argument(
-        "--heads", type=_arguments.channels, default=8, metavar="N", help="attention heads of a layer (default: 8)"
-    )
+        "--heads", type=_arguments.channels, default=None, metavar="N",
+        help="attention heads of a layer (default: 8; link: 1)",
+    )  # fmt: skip
     model.add_argument(
-        "--output-heads", type=_arguments.channels, default=1, metavar="N", help="heads of the last layer (default: 1)"
-    )
+        "--output-heads", type=_arguments.channels, default=None, metavar="N",
+        help="node: heads of the last layer (default: 1)",
+    )  # fmt: skip
     model.add_argument(
-        "--normalize", choices=("none", "row"), default="none",
-        help="row: divide each row of the features by its sum (default: none)",
+        "--normalize", choices=("none", "row"), default=None,
+        help="node: row: divide each row of the features by its sum (default: none)",
     )  # fmt: skip
     training = parser.add_argument_group("training")
     training.add_argument(
         "--epochs", type=_arguments.positive, default=100, metavar="N", help="most epochs (default: 100)"
     )
     training.add_argument(
-        "--patience", type=_arguments.positive, default=20, metavar="N",
+        "--patience", type=_arguments.positive, default=None, metavar="N",
         help="stop after N epochs in which neither accuracy nor loss on the validation nodes was as good as the best "
-        "before (default: 20)",
+        "before (default: 20); link: in which recall on the validation pairs was no better (default: 10)",
     )  # fmt: skip
     training.add_argument(
-        "--batch-size", type=_arguments.positive, default=2048, metavar="N", help="nodes per step (default: 2048)"
-    )
+        "--batch-size", type=_arguments.positive, default=2048, metavar="N",
+        help="nodes or pairs per step (default: 2048)",
+    )  # fmt: skip
     training.add_argument(
         "--fan-outs", type=_arguments.fan_outs, default=None, metavar="N,N",
         help="neighbours sampled per node, one number per layer; -1 is all (default: 10 for each)",
     )  # fmt: skip
     training.add_argument(
-        "--learning-rate", type=_arguments.rate, default=0.01, metavar="X", help="of Adam (default: 0.01)"
+        "--learning-rate", type=_arguments.rate, default=None, metavar="X", help="of Adam (default: 0.01; link: 0.005)"
     )
     training.add_argument(
-        "--weight-decay", type=_arguments.rate, default=2e-4, metavar="X", help="of Adam (default: 0.0002)"
+        "--weight-decay", type=_arguments.rate, default=None, metavar="X", help="node: of Adam (default: 0.0002)"
     )
     training.add_argument(
-        "--dropout", type=_arguments.chance, default=0.5, metavar="X", help="of the layers' inputs (default: 0.5)"
-    )
+        "--dropout", type=_arguments.chance, default=None, metavar="X",
+        help="node: of the layers' inputs (default: 0.5)",
+    )  # fmt: skip
     training.add_argument(
         "--attention-dropout", type=_arguments.chance, default=0.0, metavar="X",
         help="of the attention weights (default: 0)",
     )  # fmt: skip
-    _add_run_options(training)
-
-
-def _add_run_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    group.add_argument(
-        "--seed", type=_arguments.seed, default=0, metavar="N", help="everything random starts from it (default: 0)"
-    )
-    _add_threads(group)
-
-
-def _add_threads(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    group.add_argument(
-        "--threads", type=_arguments.threads, default=None, metavar="N",
-        help="default: one per core; never changes results",
-    )  # fmt: skip
-    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
-
-
-def _add_encoding(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    group.add_argument(
-        "--encoding", metavar="NAME",
-        help="of text files, as gbk or cp1252 (default: UTF-8; a byte order mark tells UTF-16)",
-    )  # fmt: skip
+    add_run_options(training)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,12 +110,16 @@ def _parser() -> argparse.ArgumentParser:
 
     train = commands.add_parser(
         "train",
-        help="train a node classifier on your graph",
-        description="Trains a graph attention network on sampled neighbours and writes the model, predictions, "
-        "embeddings, metrics and a report.",
+        help="train a node classifier or a recommender on your graph",
+        description="Trains a graph attention network on sampled neighbours and writes the model, metrics and a "
+        "report; with --task node, which is the default, predictions and embeddings too.",
         epilog="Columns are known by their names, or by their order where there is no header.",
     )
-    data = train.add_argument_group("data")
+    train.add_argument(
+        "--task", choices=tuple(_DEFAULTS), default="node",
+        help="node: which class is a node of; link: which items will a user use (default: node)",
+    )  # fmt: skip
+    data = train.add_argument_group("data (--task node)")
     data.add_argument("--edges", metavar="FILE", help="CSV, TSV, Parquet, NPY or NPZ: source, target")
     data.add_argument(
         "--features", metavar="FILE",
@@ -129,13 +128,14 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     data.add_argument("--labels", metavar="FILE", help="CSV, TSV, Parquet or NPY: node, label[, split]")
     data.add_argument("--data", metavar="NPZ", help="one NPZ with edge_index, x (or x_indptr ...), y, train_idx ...")
-    _add_encoding(data)
     data.add_argument("--undirected", action="store_true", help="take every edge in both directions")
     data.add_argument(
-        "--split", type=_arguments.split, default=(0.6, 0.2, 0.2), metavar="A,B,C",
+        "--split", type=_arguments.split, default=None, metavar="A,B,C",
         help="fractions of the labelled nodes for training, validation and test, drawn by --seed "
-        "(default: 0.6,0.2,0.2)",
+        "(default: 0.6,0.2,0.2); link: of the pairs (default: 0.8,0.1,0.1)",
     )  # fmt: skip
+    link_commands.add_train_options(train)
+    add_encoding(train)
     train.add_argument(
         "--out", type=_arguments.path, required=True, metavar="FOLDER", help="where everything is written"
     )
@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         apply.add_argument("--model", required=True, metavar="FOLDER", help="output folder of sage-attention train")
         apply.add_argument("--edges", required=True, metavar="FILE", help="as for train")
         apply.add_argument("--features", metavar="FILE", help="as for train")
-        _add_encoding(apply)
+        add_encoding(apply)
         apply.add_argument(
             "--undirected", action=argparse.BooleanOptionalAction, default=None, help="default: as in training"
         )
@@ -161,9 +161,10 @@ def _parser() -> argparse.ArgumentParser:
             if name == "predict"
             else "NPY; the ids of its rows go to <name>.ids.npy",
         )  # fmt: skip
-        _add_threads(apply)
+        add_threads(apply)
         apply.set_defaults(run=run)
 
+    link_commands.add_recommend(commands)
     demo = commands.add_parser(
         "demo",
         help="train on a generated social network, in a minute or two",
@@ -171,40 +172,21 @@ def _parser() -> argparse.ArgumentParser:
         "everything that train writes.",
     )
     demo.add_argument(
-        "--out",
-        type=_arguments.path,
-        default="sage-attention-demo",
-        metavar="FOLDER",
+        "--out", type=_arguments.path, default="sage-attention-demo", metavar="FOLDER",
         help="default: sage-attention-demo",
-    )
+    )  # fmt: skip
     demo.add_argument("--members", type=_arguments.members, default=50_000, metavar="N", help="default: 50000")
     demo.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
-    _add_run_options(demo)
+    add_run_options(demo)
     demo.set_defaults(run=_demo)
     toolchain.add_commands(commands)
     return parser
 
 
-def _threads(arguments: argparse.Namespace) -> int:
-    if arguments.threads is not None:
-        return int(arguments.threads)
-    from ._native import default_num_threads
-
-    return default_num_threads()
-
-
-def _need_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise SageAttentionError(f"torch is installed but lacks {error.name}: {error}") from error
-        raise MissingDependencyError("torch", "training", "train") from error
-    except (ImportError, OSError) as error:  # a library of it is missing or of another kind
-        raise SageAttentionError(f"torch is installed but cannot be loaded: {error}; install it anew") from error
-
-
 def _train(arguments: argparse.Namespace) -> int:
+    fill(arguments, arguments.task, _DEFAULTS)
+    if arguments.task == "link":
+        return link_commands.train(arguments)
     files = [f for f in (arguments.data, arguments.edges, arguments.features, arguments.labels) if f is not None]
     if arguments.data is not None:
         if len(files) > 1:
@@ -214,8 +196,8 @@ def _train(arguments: argparse.Namespace) -> int:
             if getattr(arguments, name) is None:
                 raise ArgumentError(f"--{name}", "a file", "nothing", "see sage-attention train --help")
     if not arguments.quiet:
-        _say("reading " + ", ".join(files))  # before the seconds that loading torch takes
-    _need_torch()
+        say("reading " + ", ".join(files))  # before the seconds that loading torch takes
+    need_torch()
     from .recipes.dataset import load_dataset, load_npz_dataset
 
     if arguments.data is not None:
@@ -228,11 +210,11 @@ def _train(arguments: argparse.Namespace) -> int:
             undirected=arguments.undirected, split=arguments.split, seed=arguments.seed, encoding=arguments.encoding,
         )  # fmt: skip
     if not arguments.quiet:
-        _say(data.summary())
+        say(data.summary())
     hints = data.hints(undirected=arguments.undirected, normalized=arguments.normalize != "none")
     if not arguments.quiet:
         for hint in hints:
-            _say("hint: " + hint)
+            say("hint: " + hint)
     sizes = {file: system_path(file).stat().st_size for file in files}
     return _run_training(arguments, data, f"Node classification of {Path(files[0]).name}", sizes, hints)
 
@@ -269,7 +251,7 @@ def _run_training(
         dropout=arguments.dropout,
         attention_dropout=arguments.attention_dropout,
         seed=arguments.seed,
-        num_threads=_threads(arguments),
+        num_threads=threads(arguments),
     )
     result = train_node_classifier(
         data, arguments.out, config, options,  # type: ignore[arg-type]
@@ -284,21 +266,12 @@ def _run_training(
 def _tell(folder: Path, metrics: dict[str, object]) -> None:
     accuracy = metrics["test_accuracy"]
     if isinstance(accuracy, float):
-        _say(f"test accuracy {accuracy:.4f}")
-    _say(f"report: {shown_path(folder / 'report.html')}")
-
-
-def _say(text: str, stream: IO[str] | None = None) -> None:
-    """Prints a line on any console: one that lacks a character, is closed or was never there ends no work."""
-    from ._console import SafeStream
-
-    out = SafeStream(stream)
-    out.write(text + "\n")
-    out.flush()
+        say(f"test accuracy {accuracy:.4f}")
+    say(f"report: {shown_path(folder / 'report.html')}")
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    _need_torch()
+    need_torch()
     import numpy as np
 
     from .recipes.node_dataset import NodeDataset
@@ -312,11 +285,12 @@ def _demo(arguments: argparse.Namespace) -> int:
         list(network.class_names), train, val, test,
     )  # fmt: skip
     if not arguments.quiet:
-        _say(
+        say(
             f"a social network of {data.num_nodes:,} members and {data.num_edges:,} ties; "
             f"{len(train):,} members' communities are known, the others' are to be found"
         )
     defaults = _parser().parse_args(["train", "--out", arguments.out])
+    fill(defaults, "node", _DEFAULTS)
     for name, value in vars(arguments).items():
         setattr(defaults, name, value)
     defaults.epochs, defaults.patience, defaults.dropout = 30, 6, 0.2
@@ -329,7 +303,7 @@ def _apply(arguments: argparse.Namespace, function: Callable[..., int]) -> int:
         undirected=arguments.undirected, num_threads=arguments.threads or 0, encoding=arguments.encoding,
     )  # fmt: skip
     if not arguments.quiet:
-        _say(f"{count:,} nodes: {arguments.out}")
+        say(f"{count:,} nodes: {arguments.out}")
     return 0
 
 
@@ -374,22 +348,18 @@ def _prepare_libraries() -> None:
     os.environ.setdefault("FOR_DISABLE_CONSOLE_CTRL_HANDLER", "1")
 
 
-def _complain(text: str) -> None:
-    _say("sage-attention: " + " ".join(text.splitlines()), sys.stderr)
-
-
 def _run(arguments: argparse.Namespace) -> int:
     """Runs the command; what can go wrong through no fault of this program becomes a line and an exit code."""
     try:
         return int(arguments.run(arguments))
     except (SageAttentionError, OSError) as error:
-        _complain(str(error))
+        complain(str(error))
         return 2
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):  # torch's MemoryError
             raise
         reason = f" ({str(error).rpartition(': ')[2]})" if str(error) else ""
-        _complain(f"not enough memory{reason}; try a smaller --batch-size, --fan-outs or --hidden")
+        complain(f"not enough memory{reason}; try a smaller --batch-size, --fan-outs or --hidden")
         return 1
 
 
@@ -414,7 +384,7 @@ def main(argv: list[str] | None = None) -> int:
             arguments.typed = _typed(words)
             code = _run(arguments)
         except KeyboardInterrupt as stop:
-            _say(str(stop) or "interrupted", sys.stderr)
+            say(str(stop) or "interrupted", sys.stderr)
             code = 128 + (ended_by[0] if ended_by else signal.SIGINT)
         finally:
             _let_go_of_closed_pipe()
