@@ -12,6 +12,7 @@ from sage_attention.reference import hetero as reference
 
 pytest.importorskip("torch_geometric")
 
+from tests.windows import ON_WINE
 from torch_geometric.data import Data, EdgeAttr, FeatureStore, GraphStore, HeteroData, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
@@ -47,6 +48,13 @@ def made_hetero(seed=0, num_users=30, num_items=20, num_edges=120, dtype=torch.i
         data[edge_type].edge_time = torch.from_numpy(rng.integers(0, 20, num_edges))
         data[edge_type].weight = torch.from_numpy(rng.integers(0, 4, num_edges).astype(np.float32))
     return data
+
+
+if ON_WINE:
+    # PyTorch Geometric asks `index != UNSET`: torch throws inside, and Wine destroys what is thrown once too often.
+    # Here, not in a fixture: spawned workers, too, come by on their way to the stores.
+    UNSET = TensorAttr().index
+    TensorAttr.is_set = lambda attr, key: getattr(attr, key) is not UNSET
 
 
 class Features(FeatureStore):
