@@ -25,7 +25,7 @@ GATE = ("capstone>=5", "packaging>=21.3", "pefile>=2023.2.7", "pyelftools>=0.30"
 AARCH64 = "manylinux_2_17_aarch64"
 # What NumPy is enough for. A folder of tests is named like torch, which one of the tests takes for torch itself.
 AARCH64_TESTS = (
-    *(f"tests/test_{name}.py" for name in ("aggregate", "graph", "inference", "sampling")),
+    *(f"tests/test_{name}.py" for name in ("aggregate", "graph", "inference", "same_everywhere", "sampling")),
     *(f"tests/test_attention{name}.py" for name in ("", "_errors", "_gradients", "_properties")),
     "--deselect=tests/test_graph.py::test_torch_tensors",
 )
