@@ -287,6 +287,34 @@ def test_trees_do_not_depend_on_their_neighbours_in_the_batch():
     np.testing.assert_array_equal(whole.edge_ids[LOOP][edges], alone.edge_ids[LOOP])
 
 
+@pytest.mark.parametrize("columns", [{}, {"weights": [1.0] * 5}])
+def test_a_seed_that_comes_again_draws_anew_in_its_tree(columns):
+    sampler = one_type([[0, 1, 2, 3, 4], [5] * 5], 6, **columns)
+    found = sampler.sample({"node": [5] * 8000}, [1], seed=3, disjoint=True)
+    np.testing.assert_array_equal(found.targets[LOOP], np.arange(8000))
+    picks = found.edge_ids[LOOP]
+    for lag in (1, 2, 7):  # each pair of picks is as likely as another
+        pairs = np.bincount(5 * picks[:-lag:8] + picks[lag::8][: len(picks[:-lag:8])], minlength=25)
+        assert chisquare(pairs).pvalue > 1e-4
+    first = sampler.sample({"node": [5]}, [1], seed=3, disjoint=True)
+    assert first.edge_ids[LOOP][0] == picks[0]
+    same = sampler.sample({"node": [5] * 100}, [1], seed=3)
+    assert len(set(same.edge_ids[LOOP].tolist())) == 1
+
+
+def test_trees_of_one_seed_are_told_apart_by_labor_too_and_by_type():
+    edges = np.stack([np.arange(40), np.full(40, 0)])
+    to_item, to_user = ("user", "to", "item"), ("item", "to", "user")
+    sampler = HeteroSampler(
+        {to_item: Relation(Graph.from_edge_index(edges, 40)), to_user: Relation(Graph.from_edge_index(edges, 40))},
+        {"user": 40, "item": 40},
+    )
+    for strategy in ("uniform", "labor_sequential"):
+        found = sampler.sample({"user": [0] * 30, "item": [0] * 30}, [5], disjoint=True, strategy=strategy)
+        rows = np.concatenate([found.edge_ids[edge_type].reshape(30, 5) for edge_type in (to_item, to_user)])
+        assert len({tuple(row) for row in rows.tolist()}) == 60
+
+
 def test_arrays_outlive_the_sampler_and_travel():
     sampler = one_type([[0, 1], [1, 2]], 3)
     found = sampler.sample({"node": [2]}, [1, 1])

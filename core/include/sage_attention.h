@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a structure or signature below; a caller compares it with what it was built for. */
-#define SAGE_ATTENTION_ABI_VERSION 4
+#define SAGE_ATTENTION_ABI_VERSION 5
 
 /* Status codes. */
 enum {
@@ -187,6 +187,7 @@ typedef struct sage_attention_relation {
     const double *weight_sums; /* [num_edges] or null: running sums within each target of weights above 0
                                 * (sage_attention_weight_sums); an in-edge is drawn in proportion to its weight.
                                 * RECENCY: sums with these times and this decay, wherever there are times */
+    const int64_t *edge_ids;   /* [num_edges] by position, or null: what the sample's edge_ids call an edge */
 } sage_attention_relation;
 
 typedef struct sage_attention_hetero_sampling {
@@ -214,7 +215,7 @@ typedef struct sage_attention_sampled_relation {
     int64_t num_edges;
     int64_t *sources;           /* [num_edges] positions in the nodes of source_type */
     int64_t *targets;           /* [num_edges] positions in the nodes of target_type, never falling */
-    int64_t *edge_ids;          /* [num_edges] positions in the relation's graph */
+    int64_t *edge_ids;          /* [num_edges] relation.edge_ids, or positions in its graph */
     int64_t *num_sampled_edges; /* [num_hops] */
 } sage_attention_sampled_relation;
 
@@ -226,7 +227,8 @@ typedef struct sage_attention_hetero_sample {
 } sage_attention_hetero_sample;
 
 /* Multi-hop sampling. A hop expands, for each relation in turn, the nodes of its target type that the hop before found
- * first. Draws are a pure function of (seed, number of the relation, hop, node) and, in trees, of the seed node.
+ * first. Draws are a pure function of (seed, number of the relation, hop, node) and, in trees, of the
+ * seed node and how often it came before among the seeds of its type: a repeated seed grows another tree each time.
  * With one type, one relation and no trees the picks are those of sage_attention_sample_hops. Times need disjoint = 1;
  * the time of a tree is that of its seed. workspace may be null. */
 SAGE_ATTENTION_API int32_t sage_attention_sample_hetero(const sage_attention_node_type *types, int32_t num_types,

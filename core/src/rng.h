@@ -96,23 +96,53 @@ constexpr int kPhiloxBlocks = 4;
 constexpr int kPhiloxWords = 4 * kPhiloxBlocks;
 
 // The ten rounds on N vectors of counters, a word of each counter in each array. W is WordPair or a wider type with the
-// same operations; all(x) is the word x in every lane.
-template <class W, int N, class All>
-SAGE_INLINE void philox_rounds(uint64_t seed, W (&c0)[N], W (&c1)[N], W (&c2)[N], W (&c3)[N], const All& all) {
+// same operations; all(x) is the word x in every lane. `seeds` has one seed for all vectors, or one for each.
+template <class W, int N, int Seeds, class All>
+SAGE_INLINE void philox_rounds(const uint64_t (&seeds)[Seeds], W (&c0)[N], W (&c1)[N], W (&c2)[N], W (&c3)[N],
+                               const All& all) {
+    static_assert(Seeds == 1 || Seeds == N);
     const W m0 = all(0xD2511F53u), m1 = all(0xCD9E8D57u);
-    W key0 = all(static_cast<uint32_t>(seed)), key1 = all(static_cast<uint32_t>(seed >> 32));
+    W key0[Seeds], key1[Seeds];
+    for (int s = 0; s < Seeds; ++s) {
+        key0[s] = all(static_cast<uint32_t>(seeds[s]));
+        key1[s] = all(static_cast<uint32_t>(seeds[s] >> 32));
+    }
     const W step0 = all(0x9E3779B9u), step1 = all(0xBB67AE85u);
     for (int round = 0; round < 10; ++round) {
         for (int i = 0; i < N; ++i) {
             const W p0 = multiply(m0, c0[i]), p1 = multiply(m1, c2[i]);
-            c0[i] = exclusive_or(exclusive_or(high(p1), c1[i]), key0);
+            c0[i] = exclusive_or(exclusive_or(high(p1), c1[i]), key0[i % Seeds]);
             c1[i] = p1;  // its low half; what is above never matters
-            c2[i] = exclusive_or(exclusive_or(high(p0), c3[i]), key1);
+            c2[i] = exclusive_or(exclusive_or(high(p0), c3[i]), key1[i % Seeds]);
             c3[i] = p0;
         }
-        key0 = add(key0, step0);
-        key1 = add(key1, step1);
+        for (int s = 0; s < Seeds; ++s) {
+            key0[s] = add(key0[s], step0);
+            key1[s] = add(key1[s], step1);
+        }
     }
+}
+
+template <class W, int N, class All>
+SAGE_INLINE void philox_rounds(uint64_t seed, W (&c0)[N], W (&c1)[N], W (&c2)[N], W (&c3)[N], const All& all) {
+    const uint64_t seeds[1] = {seed};
+    philox_rounds(seeds, c0, c1, c2, c3, all);
+}
+
+// Blocks 0 and 1 of two nodes: out[0..7] as philox<2>(seeds[0], hop, nodes[0], 0, out), out[8..15] of the other. One seed
+// is that of both.
+template <int Seeds>
+SAGE_INLINE void philox_two_nodes(const uint64_t (&seeds)[Seeds], uint32_t hop, const int64_t (&nodes)[2], uint32_t* out) {
+    WordPair c0[2], c1[2], c2[2], c3[2];
+    for (int i = 0; i < 2; ++i) {
+        const uint32_t low = static_cast<uint32_t>(nodes[i]), high = static_cast<uint32_t>(static_cast<uint64_t>(nodes[i]) >> 32);
+        c0[i] = word_pair(0, 1);
+        c1[i] = word_pair(hop, hop);
+        c2[i] = word_pair(low, low);
+        c3[i] = word_pair(high, high);
+    }
+    philox_rounds(seeds, c0, c1, c2, c3, [](uint32_t x) { return word_pair(x, x); });
+    for (int i = 0; i < 2; ++i) store(c0[i], c1[i], c2[i], c3[i], out + 8 * i);
 }
 
 // out[4 * i + w] = word w of Philox 4x32-10 at counter (block + i, hop, node low, node high), i < Blocks: 1 or even.

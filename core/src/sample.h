@@ -96,18 +96,23 @@ struct SeenHash {
 };
 
 // Robert Floyd's algorithm: fan_out distinct values of [0, degree), in Floyd order.
-template <bool Wide, class Seen>
-SAGE_INLINE void pick_floyd(const PickRule& rule, int64_t begin, int64_t degree, int64_t node, int64_t* out, Seen seen) {
+template <class AnyDraws, class Seen>
+SAGE_INLINE void pick_floyd_by(AnyDraws draws, const PickRule& rule, int64_t begin, int64_t degree, int64_t node,
+                               int64_t* out, Seen seen) {
     const int64_t count = rule.fan_out;
-    Draws<Wide> draws;
-    for (int64_t first = 0; first < count; first += Draws<Wide>::kPerFill) {
+    for (int64_t first = 0; first < count; first += AnyDraws::kPerFill) {
         draws.fill(rule.seed, rule.hop, node, first, count - first);
-        const int64_t end = min(count, first + Draws<Wide>::kPerFill);
+        const int64_t end = min<int64_t>(count, first + AnyDraws::kPerFill);
         for (int64_t t = first; t < end; ++t) {
             const int64_t last = degree - count + t;
             out[t] = begin + seen.choose(draws.bounded(t - first, last + 1), last, t);
         }
     }
+}
+
+template <bool Wide, class Seen>
+SAGE_INLINE void pick_floyd(const PickRule& rule, int64_t begin, int64_t degree, int64_t node, int64_t* out, Seen seen) {
+    pick_floyd_by(Draws<Wide>{}, rule, begin, degree, node, out, seen);
 }
 
 template <bool Wide>
@@ -149,6 +154,39 @@ SAGE_INLINE int64_t pick_row(const PickRule& rule, int64_t begin, int64_t degree
         }
     } else {
         pick_floyd_large(rule, begin, degree, node, out);
+    }
+    return rule.fan_out;
+}
+
+// ---- Short rows of many nodes: their draws are computed for two nodes at a time, which takes hardly longer than for one.
+
+constexpr int64_t kFewDraws = 8;
+
+// Whether the picks of a row take draws, and no more than FewDraws has.
+SAGE_INLINE bool takes_few_draws(const PickRule& rule, int64_t degree) {
+    return rule.fan_out <= kFewDraws && degree > 0 && degree < kWideDegree && !picks_all(rule, degree);
+}
+
+// The first draws of a narrow row, made by philox_two_nodes.
+struct FewDraws {
+    static constexpr int64_t kPerFill = kFewDraws;
+    const uint32_t* words;
+    SAGE_INLINE void fill(uint64_t, uint32_t, int64_t, int64_t, int64_t) const {}
+    SAGE_INLINE int64_t bounded(int64_t i, int64_t range) const {
+        return static_cast<int64_t>((static_cast<uint64_t>(words[i]) * static_cast<uint64_t>(range)) >> 32);
+    }
+};
+
+// As pick_row, where takes_few_draws.
+SAGE_INLINE int64_t pick_row_of_few(const PickRule& rule, int64_t begin, int64_t degree, const uint32_t* words, int64_t* out) {
+    const FewDraws draws{words};
+    if (rule.replace) {
+        for (int64_t t = 0; t < rule.fan_out; ++t) out[t] = begin + draws.bounded(t, degree);
+    } else if (degree <= 64) {
+        pick_floyd_by(draws, rule, begin, degree, 0, out, SeenRegister{});
+    } else {
+        uint64_t filter[kFilterWords] = {};
+        pick_floyd_by(draws, rule, begin, degree, 0, out, SeenScan{filter, out, begin});
     }
     return rule.fan_out;
 }

@@ -26,6 +26,7 @@ struct Tree {
     int64_t time;
     uint64_t key;  // what its draws differ by from those of other trees
     bool timed;
+    uint64_t copies;  // of its seed, that come after it: counted where the seed comes first
 };
 
 // A node type while sampling.
@@ -129,8 +130,9 @@ class HeteroSampler {
                 state.trees.data[i] = tree;
                 const uint64_t name = static_cast<uint64_t>(node) * 64 + static_cast<uint64_t>(t) + 1;
                 trees_.as<Tree>()[tree] =
-                    Tree{type.seed_times ? type.seed_times[i] : 0, mix(name * 0x9E3779B97F4A7C15u), type.seed_times != nullptr};
+                    Tree{type.seed_times ? type.seed_times[i] : 0, mix(name * 0x9E3779B97F4A7C15u), type.seed_times != nullptr, 0};
             }
+            if (options_.disjoint && !tell_copies_apart(t, trees_.as<Tree>() + tree - type.num_seeds)) return out_of_memory();
             state.num_nodes = state.end = type.num_seeds;
             owned.sample.types[t].num_sampled_nodes[0] = type.num_seeds;
             if (options_.disjoint && type.num_nodes > (INT64_MAX / 2) / num_trees_) {
@@ -139,6 +141,21 @@ class HeteroSampler {
             }
         }
         return SAGE_ATTENTION_OK;
+    }
+
+    // A seed that comes again grows another tree. `trees` are those of the seeds of a type.
+    bool tell_copies_apart(int32_t t, Tree* trees) {
+        const TypeState& state = type_[t];
+        const int64_t count = types_[t].num_seeds, slots = hash_slots(count);
+        if (slots == 0 || !state.table->reserve_hash(slots)) return false;
+        state.table->next_epoch();
+        const HashRelabel first_of(*state.table, slots);
+        for (int64_t i = 0; i < count; ++i) {
+            if (i + kRelabelAhead < count) first_of.fetch(state.nodes.data[i + kRelabelAhead]);
+            const int64_t first = first_of.put(state.nodes.data[i], i);
+            if (first != i) trees[i].key = split_seed(trees[i].key, ++trees[first].copies);
+        }
+        return true;
     }
 
     bool reserve_tables() {
@@ -350,12 +367,38 @@ class HeteroSampler {
         return with_index_type(graph, [&](const auto* indices) { return pick_from(indices, chunk, hop, fault); });
     }
 
+    // How the rows of a frontier are picked in trees.
+    struct TreeRules {
+        static constexpr bool kSame = false;
+        const HeteroSampler& sampler;
+        int32_t relation;
+        int64_t hop;
+        const int64_t* trees;
+        SAGE_INLINE PickRule operator()(int64_t i) const { return sampler.rule_of(relation, hop, trees[i]); }
+    };
+
+    template <class Index, class Rules>
+    bool pick_plain(const Index* indices, const Rules& rules, const Chunk& chunk, Fault& fault) {
+        const sage_attention_relation& relation = relations_[chunk.relation];
+        const RelationState& state = relation_[chunk.relation];
+        const TypeState& target = type_[relation.target_type];
+        const Hop<Index, Rules> picker{relation.graph, indices, rules, target.nodes.data + target.begin, state.rows, state.indptr,
+                                       state.sources.data, state.edge_ids.data, &fault, state.targets.data, target.begin,
+                                       relation.edge_ids};
+        return picker.run(chunk.first, chunk.last);
+    }
+
     // Positions of a row, then, some rows behind, its sources: they have arrived by then.
     template <class Index>
     bool pick_from(const Index* indices, const Chunk& chunk, int64_t hop, Fault& fault) {
         const sage_attention_relation& relation = relations_[chunk.relation];
         RelationState& state = relation_[chunk.relation];
         const TypeState& target = type_[relation.target_type];
+        if (!labor() && !relation.weight_sums) {
+            return options_.disjoint
+                       ? pick_plain(indices, TreeRules{*this, chunk.relation, hop, target.trees.data + target.begin}, chunk, fault)
+                       : pick_plain(indices, SameRule{rule_of(chunk.relation, hop, 0)}, chunk, fault);
+        }
         for (int64_t i = chunk.first; i < chunk.last + kGatherAhead; ++i) {
             if (i < chunk.last) {
                 const int64_t at = target.begin + i, node = target.nodes.data[at];
@@ -366,14 +409,12 @@ class HeteroSampler {
                 if (labor()) {
                     labor_pick(labor_rule(chunk.relation, hop, tree), relation.graph, labor_kind(), row.begin, row.degree,
                                out);
-                } else if (relation.weight_sums) {
+                } else {
                     const bool fades = relation.edge_times && options_.strategy == SAGE_ATTENTION_RECENCY;
                     pick_weighted(rule,
                                   WeightedRow{relation.weight_sums, relation.graph.indptr[node], row.begin, row.degree,
                                               fades ? relation.edge_times : nullptr, options_.decay * kHalvings},
                                   node, out);
-                } else {
-                    pick_row(rule, row.begin, row.degree, node, out);
                 }
                 const int64_t count = state.indptr[i + 1] - state.indptr[i];
                 for (int64_t t = 0; t < count; ++t) {
@@ -392,6 +433,10 @@ class HeteroSampler {
                 state.sources.data[t] = source;
             }
         }
+        if (relation.edge_ids) {
+            const int64_t begin = state.indptr[chunk.first];
+            name_edges(relation.edge_ids, state.edge_ids.data + begin, state.indptr[chunk.last] - begin);
+        }
         return true;
     }
 
@@ -408,19 +453,29 @@ class HeteroSampler {
     void relabel_by(const Chunk& chunk, const Table& table) {
         const sage_attention_relation& relation = relations_[chunk.relation];
         const RelationState& state = relation_[chunk.relation];
-        const TypeState& target = type_[relation.target_type];
         TypeState& source = type_[relation.source_type];
         const int64_t begin = state.indptr[chunk.first], end = state.indptr[chunk.last];
-        const auto tree_of = [&](int64_t t) { return options_.disjoint ? target.trees.data[state.targets.data[t]] : 0; };
+        if (!options_.disjoint) {
+            Relabelling<Table> relabelling{table, state.sources.data, source.nodes.data, source.num_nodes};
+            relabelling.relabel(begin, end);
+            source.num_nodes = relabelling.num_nodes;
+            return;
+        }
+        const int64_t num_names = types_[relation.source_type].num_nodes;
+        const int64_t* target_trees = type_[relation.target_type].trees.data;
+        const int64_t* targets = state.targets.data;
+        int64_t* sources = state.sources.data;
+        int64_t* nodes = source.nodes.data;
+        int64_t* trees = source.trees.data;
         int64_t count = source.num_nodes;
         for (int64_t t = begin; t < end; ++t) {
             const int64_t soon = t + kRelabelAhead;
-            if (soon < end) table.fetch(name_of(relation.source_type, tree_of(soon), state.sources.data[soon]));
-            const int64_t node = state.sources.data[t], tree = tree_of(t);
-            const int64_t position = table.put(name_of(relation.source_type, tree, node), count);
-            state.sources.data[t] = position;
-            source.nodes.data[count] = node;  // stays only if it was new
-            if (options_.disjoint) source.trees.data[count] = tree;
+            if (soon < end) table.fetch(target_trees[targets[soon]] * num_names + sources[soon]);
+            const int64_t node = sources[t], tree = target_trees[targets[t]];
+            const int64_t position = table.put(tree * num_names + node, count);
+            sources[t] = position;
+            nodes[count] = node;  // stays only if it was new
+            trees[count] = tree;
             count += position == count;
         }
         source.num_nodes = count;

@@ -14,6 +14,7 @@ constexpr int64_t kChunkPicks = 4096;      // of a chunk, about: its sources and
 constexpr int64_t kParallelPicks = 8192;   // less is not worth waking threads for
 constexpr int64_t kRowAhead = 16;          // rows between asking for an indptr entry and reading it
 constexpr int64_t kGatherAhead = 6;        // rows between picking and gathering
+constexpr int64_t kNameAhead = 24;         // edges between asking for an edge id and reading it
 constexpr int64_t kMaxPicks = int64_t{1} << 59;  // their bytes must fit 64 bits
 
 inline long long ll(int64_t v) { return static_cast<long long>(v); }
@@ -100,38 +101,80 @@ inline int32_t count_picks(const sage_attention_graph& graph, const PickRule& ru
     return SAGE_ATTENTION_OK;
 }
 
-// A stretch of rows being picked. indptr places the picks of row i in sources and positions.
-template <class Index>
+// Positions become what the caller calls the edges.
+inline void name_edges(const int64_t* edge_ids, int64_t* positions, int64_t count) {
+    for (int64_t t = 0; t < count; ++t) {
+        if (t + kNameAhead < count) prefetch(edge_ids + positions[t + kNameAhead]);
+        positions[t] = edge_ids[positions[t]];
+    }
+}
+
+// A stretch of rows being picked. indptr places the picks of row i in sources and positions. Rules says how a row is
+// picked: rules(i), which are all one where Rules::kSame.
+template <class Index, class Rules>
 struct Hop {
     const sage_attention_graph& graph;
     const Index* indices;
-    PickRule rule;
+    Rules rules;
     const int64_t* nodes;
     const Row* rows;
     const int64_t* indptr;
     int64_t* sources;
     int64_t* positions;
     Fault* fault;
+    int64_t* targets = nullptr;  // null, or filled with first_target + i
+    int64_t first_target = 0;
+    const int64_t* edge_ids = nullptr;  // null, or what takes the place of the positions in the end
 
     // Rows [begin, end): positions into `positions`, then, some rows behind, graph ids into `sources`.
-    void run(int64_t begin, int64_t end) const {
-        for (int64_t i = begin; i < end + kGatherAhead; ++i) {
-            if (i < end) pick(i);
-            const int64_t behind = i - kGatherAhead;
-            if (behind >= begin && !gather(behind)) return;
+    bool run(int64_t begin, int64_t end) const {
+        for (int64_t i = begin; i < end; i += 2) {
+            const int64_t last = min(i + 2, end);
+            pick(i, last);
+            for (int64_t behind = max(begin, i - kGatherAhead); behind < last - kGatherAhead; ++behind) {
+                if (!gather(behind)) return false;
+            }
+        }
+        for (int64_t i = max(begin, end - kGatherAhead); i < end; ++i) {
+            if (!gather(i)) return false;
+        }
+        if (edge_ids) name_edges(edge_ids, positions + indptr[begin], indptr[end] - indptr[begin]);
+        return true;
+    }
+
+    // Row i and, if last = i + 2, the next one.
+    SAGE_INLINE void pick(int64_t i, int64_t last) const {
+        const PickRule rule[2] = {rules(i), rules(last - 1)};
+        const bool few[2] = {takes_few_draws(rule[0], rows[i].degree), takes_few_draws(rule[1], rows[last - 1].degree)};
+        uint32_t words[2 * kFewDraws];
+        if (few[0] | few[1]) {
+            const int64_t two[2] = {nodes[i], nodes[last - 1]};
+            if constexpr (Rules::kSame) {
+                philox_two_nodes({rule[0].seed}, rule[0].hop, two, words);
+            } else {
+                philox_two_nodes({rule[0].seed, rule[1].seed}, rule[0].hop, two, words);
+            }
+        }
+        for (int64_t r = i; r < last; ++r) {
+            const Row row = rows[r];
+            int64_t* out = positions + indptr[r];
+            const int64_t count = few[r - i] ? pick_row_of_few(rule[r - i], row.begin, row.degree, words + kFewDraws * (r - i), out)
+                                             : pick_row(rule[r - i], row.begin, row.degree, nodes[r], out);
+            fetch(row, out, count);
+            if (targets) {
+                for (int64_t t = 0; t < count; ++t) targets[indptr[r] + t] = first_target + r;
+            }
         }
     }
 
-    SAGE_INLINE void pick(int64_t i) const {
-        int64_t* out = positions + indptr[i];
-        const int64_t count = pick_row(rule, rows[i].begin, rows[i].degree, nodes[i], out);
-        if (count == rows[i].degree && count > 0) {
+    SAGE_INLINE void fetch(const Row& row, const int64_t* picked, int64_t count) const {
+        if (count == row.degree && count > 0) {
             // A whole row is read in order: its ends suffice, the hardware fetches what is between.
-            prefetch(indices + rows[i].begin);
-            prefetch(indices + rows[i].begin + count - 1);
+            prefetch(indices + row.begin);
+            prefetch(indices + row.begin + count - 1);
             return;
         }
-        for (int64_t t = 0; t < count; ++t) prefetch(indices + out[t]);
+        for (int64_t t = 0; t < count; ++t) prefetch(indices + picked[t]);
     }
 
     SAGE_INLINE bool gather(int64_t i) const {
@@ -155,10 +198,18 @@ struct Hop {
     }
 };
 
+// All rows are picked alike.
+struct SameRule {
+    static constexpr bool kSame = true;
+    PickRule rule;
+    SAGE_INLINE const PickRule& operator()(int64_t) const { return rule; }
+};
+
 template <class Index>
-Hop<Index> make_hop(const sage_attention_graph& graph, const Index* indices, const PickRule& rule, const int64_t* nodes,
-                    const Row* rows, const int64_t* indptr, int64_t* sources, int64_t* positions, Fault* fault) {
-    return Hop<Index>{graph, indices, rule, nodes, rows, indptr, sources, positions, fault};
+Hop<Index, SameRule> make_hop(const sage_attention_graph& graph, const Index* indices, const PickRule& rule,
+                              const int64_t* nodes, const Row* rows, const int64_t* indptr, int64_t* sources,
+                              int64_t* positions, Fault* fault) {
+    return {graph, indices, SameRule{rule}, nodes, rows, indptr, sources, positions, fault};
 }
 
 // Rows a chunk, for about kChunkPicks picks each.

@@ -48,7 +48,7 @@ __all__ = [
     "library",
 ]
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 _VARIABLE = "SAGE_ATTENTION_LIBRARY"
 _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
@@ -111,6 +111,7 @@ class Relation(Structure):
         ("fan_outs", c_void_p),
         ("edge_times", c_void_p),
         ("weight_sums", c_void_p),
+        ("edge_ids", c_void_p),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _native
-from ._arrays import as_numpy, integer, integers, read_only, unsigned_seed
+from ._arrays import as_numpy, integer, integers, unsigned_seed
 from ._memory import NativeMemory, numbers
 from .errors import ArgumentError
 from .graph import Graph
@@ -204,6 +204,7 @@ class HeteroSampler:
             argument.source_type, argument.target_type = self._numbers[edge_type[0]], self._numbers[edge_type[-1]]
             argument.edge_times = _native.address(relation.edge_times)
             argument.weight_sums = _native.address(relation.weight_sums)
+            argument.edge_ids = _native.address(relation.graph.edge_ids)
         return arguments
 
     def sample(
@@ -231,7 +232,7 @@ class HeteroSampler:
                 seed are picked. Edge types without times, and trees without, are not limited. Needs `disjoint`.
             seed: Names the sample: an integer in [0, 2^64).
             replace: Draw independently, also where a node has fewer in-edges than the fan-out.
-            disjoint: Each seed grows a tree of its own.
+            disjoint: Each seed grows a tree of its own; a seed that comes again draws anew.
             strategy: "uniform"; with times "last": the latest ones; "labor" or "labor_sequential": as for
                 `sample_neighbours`, by numbers that the nodes of a type have for each hop and, in trees, each tree.
                 "recency": in proportion to exp(-decay * age), times the weights if there are any.
@@ -340,17 +341,12 @@ class HeteroSampler:
         view = NativeMemory(pointer, _native.library().sage_attention_hetero_sample_free).view
         types = dict(zip(self.num_nodes, pointer.contents.types[: len(self.num_nodes)]))
         edges = dict(zip(self.relations, pointer.contents.relations[: len(self.relations)]))
-        edge_ids = {}
-        for edge_type, found in edges.items():
-            positions = view(found.edge_ids, found.num_edges)
-            original = self.relations[edge_type].graph.edge_ids
-            edge_ids[edge_type] = positions if original is None else read_only(original.take(positions, mode="wrap"))
         return HeteroSample(
             {name: view(found.nodes, found.num_nodes) for name, found in types.items()},
             {name: view(found.trees, found.num_nodes) for name, found in types.items()} if disjoint else None,
             {name: view(found.sources, found.num_edges) for name, found in edges.items()},
             {name: view(found.targets, found.num_edges) for name, found in edges.items()},
-            edge_ids,
+            {name: view(found.edge_ids, found.num_edges) for name, found in edges.items()},
             {name: numbers(found.num_sampled_nodes, num_hops + 1) for name, found in types.items()},
             {name: numbers(found.num_sampled_edges, num_hops) for name, found in edges.items()},
         )

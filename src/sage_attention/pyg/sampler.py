@@ -75,8 +75,9 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         strict: With times: what is as old as the seed is not picked either.
         window: With times: what is older than the seed by more is not picked; None for any age.
         decay: For "recency": an edge is picked in proportion to exp(-decay * age), times its weight if it has one.
-        seed: Names what is sampled: the same seed nodes then always get the same neighbours. None: a new name for
-            each call, from torch's generator (`torch.manual_seed`).
+        seed: Names what is sampled: the same seed nodes then always get the same neighbours; in trees, a seed that
+            comes again in a batch gets others than the first time. None: a new name for each call, from torch's
+            generator (`torch.manual_seed`).
         num_threads: Threads to use; 0 for one per core, one in a worker process. The result does not depend on it.
 
     Raises:

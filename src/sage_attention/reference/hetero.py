@@ -204,6 +204,8 @@ def sample_hetero(
         trees[name] = list(range(len(roots), len(roots) + len(nodes[name])))
         for i, node in enumerate(nodes[name]):
             key = _mix((node * 64 + number + 1) * _GOLDEN & _MASK)
+            if copy := nodes[name][:i].count(node):
+                key = _mix((key + copy * _GOLDEN) & _MASK)
             roots.append((key, None if times is None else times[i]))
     position: dict[str, dict[tuple[int, int], int]] = {name: {} for name in types}
     for name in types:
