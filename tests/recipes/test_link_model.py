@@ -188,7 +188,9 @@ def test_losses_are_their_definitions():
         lacks = [n for n in batch.negatives.tolist() if (int(nodes[user]), int(nodes[n]) - USERS) not in has]
         logits = torch.stack([z[user] @ z[n] for n in (item, *lacks)]) / 0.2
         expected.append(-torch.log_softmax(logits, 0)[0])
-    assert float(softmax_loss(network, batch, 0.2).detach()) == pytest.approx(float(torch.stack(expected).mean()), rel=1e-5)
+    assert float(softmax_loss(network, batch, 0.2).detach()) == pytest.approx(
+        float(torch.stack(expected).mean()), rel=1e-5
+    )
 
     network = network_of(similarity="dot").eval()
     batch = next(source_of(messages, users, items, shared=False, negatives=2).epoch(1))
