@@ -19,7 +19,7 @@ from torch_geometric.nn.models import GraphSAGE
 from torch_geometric.sampler import NumNeighbors
 from torch_geometric.utils import trim_to_layer
 
-from pyg_cases import BUYS, KNOWS, SOLD, assert_aligned, made_data, made_hetero, same
+from pyg_cases import BUYS, KNOWS, SOLD, assert_aligned, copies, made_data, made_hetero, same
 from sage_attention import ArgumentError
 from sage_attention.pyg import NeighborLoader, NeighborSampler
 
@@ -419,3 +419,20 @@ def test_seeds_of_a_type_that_no_edge_leads_to():
     data["a", "b"].edge_index = torch.tensor([[0, 1], [1, 2]])
     (batch,) = NeighborLoader(data, [2], "a", batch_size=3)
     assert (batch["a"].num_nodes, batch["b"].num_nodes, batch["a", "b"].num_edges) == (3, 0, 0)
+
+
+def test_the_sampler_in_the_loader_of_pyg_with_spawned_workers():
+    """Starting them moves the data's tensors, which no array of the sampler may lie in."""
+    data = made_data(num_edges=400)
+    order = data.edge_index[1].argsort(stable=True)  # then the sampler need not bring the edges in order
+    data = Data(x=data.x, edge_index=data.edge_index[:, order], edge_time=data.edge_time[order].sort().values)
+    sampler = NeighborSampler(data, [3, 2], time_attr="edge_time", seed=1)
+    options = {"neighbor_sampler": sampler, "batch_size": 20, "input_time": torch.full((40,), 15)}
+    options["time_attr"] = "edge_time"
+    expected = list(torch_geometric.loader.NeighborLoader(data, [3, 2], **options))
+    spawned = torch_geometric.loader.NeighborLoader(
+        data, [3, 2], num_workers=1, multiprocessing_context="spawn", **options
+    )
+    assert all(same(one, other) for one, other in zip(copies(spawned), expected))
+    again = torch_geometric.loader.NeighborLoader(data, [3, 2], **options)
+    assert all(same(one, other) for one, other in zip(list(again), expected))

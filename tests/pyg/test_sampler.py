@@ -629,3 +629,16 @@ def test_strategies_of_the_core():
     ]:
         with pytest.raises(ArgumentError, match=message):
             NeighborSampler(data, [2], **change)
+
+
+@pytest.mark.parametrize("kind", ["edge_time", "weight"])
+def test_no_array_of_a_sampler_lies_in_a_tensor_of_the_data(kind):
+    """torch gives a tensor other memory when it is shared; what looked at the old one would look at nothing."""
+    data = Data(edge_index=torch.tensor([[1, 2, 3], [0, 0, 1]]), num_nodes=4)
+    data.edge_time, data.weight = torch.tensor([3, 4, 5]), torch.ones(3, dtype=torch.float64)
+    options = {"time_attr": "edge_time"} if kind == "edge_time" else {"weight_attr": "weight"}
+    sampler = NeighborSampler(data, [-1], **options)
+    ((_, relation),) = sampler._sampler.relations.items()
+    arrays = [relation.graph.indptr, relation.graph.indices, relation.edge_times, relation._weights]
+    for tensor in (data.edge_index, data.edge_time, data.weight):
+        assert not any(np.shares_memory(array, tensor.numpy()) for array in arrays if array is not None)

@@ -74,7 +74,7 @@ class Topology:
 
     def _relation(self, edge_type: EdgeType, graph: Graph) -> Relation:
         try:
-            return Relation(graph, self._times(edge_type, graph), self.edge_weight.get(edge_type))
+            return Relation(graph, _own(self._times(edge_type, graph)), _own(self.edge_weight.get(edge_type)))
         except ArgumentError as error:
             # named as the caller knows it
             name, value = {"times": ("time_attr", self.time_attr), "weights": ("weight_attr", self.weight_attr)}[
@@ -257,16 +257,21 @@ def _num_nodes(feature_store: Any, graph_store: Any) -> int:
 def _from_csc(
     pointers: Tensor, others: Tensor, permutation: Tensor | None, num_sources: int, num_targets: int
 ) -> Graph:
-    indptr = _integers(pointers)
+    indptr = _integers(_own(pointers))
     # Stores may leave out targets that no edge leads to at the end.
     missing = num_targets + 1 - len(indptr)
     if missing > 0:
         indptr = np.concatenate([indptr, np.full(missing, indptr[-1] if len(indptr) else 0)])
-    return Graph(indptr, others, num_sources, permutation)
+    return Graph(indptr, _own(others), num_sources, _own(permutation))
 
 
 def _integers(tensor: Tensor) -> Any:
     return tensor.as_subclass(torch.Tensor).detach().cpu().numpy()
+
+
+def _own(values: Any) -> Any:
+    """A copy: a tensor of the caller gets other memory when it is shared, and an array over it would dangle."""
+    return values.clone() if isinstance(values, torch.Tensor) else values
 
 
 def _neither(name: str) -> str:
