@@ -74,4 +74,4 @@ def subgraph_by_labor(
 
 
 def _indptr(targets: NDArray[np.int64], num_targets: int) -> NDArray[np.int64]:
-    return np.searchsorted(targets, np.arange(num_targets + 1)).astype(np.int64, copy=False)
+    return np.searchsorted(targets, np.arange(num_targets + 1, dtype=np.int64)).astype(np.int64, copy=False)

@@ -191,13 +191,13 @@ def _block_sums(scores: Floats, wanted: ItemLists, users: NDArray[np.int64], k: 
     counts = np.bincount(rows, minlength=len(users))
     top = top_items(scores, k)
     hits = np.take_along_axis(relevant, top, axis=1)
-    gains = 1 / np.log2(np.arange(2, k + 2))
+    gains = 1 / np.log2(np.arange(2, k + 2, dtype=np.int64))
     ideal = np.cumsum(gains)
     dcg = (hits * gains[: hits.shape[1]]).sum(axis=1)
     best = np.where(relevant, scores, -np.inf).max(axis=1, keepdims=True)
     first = np.argmax(relevant & (scores == best), axis=1)[:, None]
     before = scores > best
-    before |= (scores == best) & (np.arange(scores.shape[1])[None, :] < first)
+    before |= (scores == best) & (np.arange(scores.shape[1], dtype=np.int64)[None, :] < first)
     rank = 1 + before.sum(axis=1)
     reciprocal = np.where(best[:, 0] > -np.inf, 1 / rank, 0.0)
     return np.array(
