@@ -7,6 +7,7 @@ model = sage_attention.torch.convert(model)       # or swap the layers of a mode
 from __future__ import annotations
 
 from .convert import ConversionError, ConversionReport, ConvertedLayer, convert
+from .guided import guide, guide_error
 from .nn import GATConv, GATv2Conv, HGTConv, TransformerConv, forget
 from .ops import Csc, csc, dot_attention, gat_attention, gatv2_attention
 
@@ -25,4 +26,6 @@ __all__ = [
     "forget",
     "gat_attention",
     "gatv2_attention",
+    "guide",
+    "guide_error",
 ]

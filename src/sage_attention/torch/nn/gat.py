@@ -11,7 +11,8 @@ from torch.nn import Parameter, functional
 from sage_attention.errors import ArgumentError
 from sage_attention.torch import ops
 
-from .edges import SelfLoops, check_fill_value
+from .edges import Edges, SelfLoops, check_fill_value
+from .guide import Guide, GuidedInputs, attend
 from .layer import AttentionLayer, Channels, Features, Output
 from .linear import Linear, glorot_, matrix
 
@@ -53,6 +54,9 @@ class GATConv(AttentionLayer):
         >>> layer(torch.randn(4, 16), torch.tensor([[0, 1, 2], [1, 2, 3]])).shape
         torch.Size([4, 16])
     """
+
+    guide: Guide | None = None
+    """How in-edges are picked, or None to attend all; `sage_attention.torch.guide` sets it."""
 
     def __init__(
         self,
@@ -151,6 +155,15 @@ class GATConv(AttentionLayer):
         if features is not None:
             edge_weight = self._edge_weight(features)
 
+        if self.guide is not None:
+            if return_attention_weights:
+                raise ArgumentError("return_attention_weights", "False with a guide", True, "guide(model, None) first")
+            rows = GuidedInputs(
+                x_src, lambda x: self._split_heads(projection(x)), values, source_logits, target_logits,
+                edge_weight, self.negative_slope, self._dropout_now(),
+            )  # fmt: skip
+            return self._merge_heads(self._guided(self.guide, edges, rows), res, self.bias)
+
         out, weights = ops.gat_attention(
             edges.csc,
             values,
@@ -165,6 +178,11 @@ class GATConv(AttentionLayer):
         )
         out = self._merge_heads(out, res, self.bias)
         return out if weights is None else (out, edges.with_weights(weights))
+
+    def _guided(self, guide: Guide, edges: Edges, inputs: GuidedInputs) -> Tensor:
+        out: Tensor = attend(guide, edges, inputs, self.training)
+        bias = self._bias_inside(self.bias)
+        return out if bias is None else out + bias.to(out.dtype)
 
     def _check_size(self, size: tuple[int, int] | None, num_sources: int, num_targets: int | None) -> int | None:
         if size is None:
