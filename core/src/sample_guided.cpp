@@ -3,8 +3,6 @@
 #include "sample_rows.h"
 #include "sample_weighted.h"
 
-#include <math.h>
-
 namespace sage {
 namespace {
 
@@ -181,67 +179,101 @@ struct GuidedHop {
     // scratch.scores, .largest
     bool take_scores(int64_t i, RowScratch& scratch) const {
         const int64_t begin = rows[i].begin, degree = rows[i].degree, H = guide.heads;
-        const Real* target = guide.target_logits ? static_cast<const Real*>(guide.target_logits) + nodes[i] * H : nullptr;
-        for (int64_t t = 0; t < degree; ++t) {
-            double* score = scratch.scores + t * H;
-            const char* name = "edge_logits";
-            int64_t row = begin + t;
-            if (guide.edge_logits) {
-                if (guide.edge_ids) row = guide.edge_ids[begin + t];
+        double* scores = scratch.scores;
+        if (guide.edge_logits) {
+            for (int64_t t = 0; t < degree; ++t) {
+                const int64_t row = guide.edge_ids ? guide.edge_ids[begin + t] : begin + t;
                 if (row < 0 || row >= graph.num_edges) {
                     score_fault->record("edge_ids", static_cast<double>(row), begin + t, -1);
                     return false;
                 }
                 const Real* from = static_cast<const Real*>(guide.edge_logits) + row * H;
-                for (int64_t h = 0; h < H; ++h) score[h] = static_cast<double>(from[h]);
-            } else {
-                name = "source_logits";
-                row = static_cast<int64_t>(indices[begin + t]);
-                if (row < 0 || row >= graph.num_sources) {
-                    fault->record(Fault::kIndex, row, begin + t);
-                    return false;
-                }
-                const Real* from = static_cast<const Real*>(guide.source_logits) + row * H;
-                for (int64_t h = 0; h < H; ++h) {
-                    const double z = static_cast<double>(from[h]) + (target ? static_cast<double>(target[h]) : 0.0);
-                    score[h] = z > 0 ? z : z * guide.negative_slope;
-                }
+                for (int64_t h = 0; h < H; ++h) scores[t * H + h] = static_cast<double>(from[h]);
             }
-            for (int64_t h = 0; h < H; ++h) {
-                if (!is_finite(score[h])) {
-                    const bool of_target = target && !is_finite(static_cast<double>(target[h]));
-                    score_fault->record(of_target ? "target_logits" : name, score[h], of_target ? nodes[i] : row, h);
+        } else {
+            const Real* source_logits = static_cast<const Real*>(guide.source_logits);
+            const double slopes[2] = {guide.negative_slope, 1};  // looked up: the sign is a coin toss
+            const Real* target = guide.target_logits ? static_cast<const Real*>(guide.target_logits) + nodes[i] * H : nullptr;
+            for (int64_t h = 0; h < H; ++h) scratch.sums[h] = target ? static_cast<double>(target[h]) : 0.0;
+            for (int64_t t = 0; t < degree; ++t) {
+                const auto source = static_cast<int64_t>(indices[begin + t]);
+                if (source < 0 || source >= graph.num_sources) {
+                    fault->record(Fault::kIndex, source, begin + t);
                     return false;
                 }
-                if (t == 0 || score[h] > scratch.largest[h]) scratch.largest[h] = score[h];
+                if (t + kGatherAhead < degree) {
+                    const auto soon = static_cast<int64_t>(indices[begin + t + kGatherAhead]);
+                    if (soon >= 0 && soon < graph.num_sources) prefetch(source_logits + soon * H);
+                }
+                const Real* from = source_logits + source * H;
+                for (int64_t h = 0; h < H; ++h) {
+                    const double z = static_cast<double>(from[h]) + scratch.sums[h];
+                    scores[t * H + h] = z * slopes[z > 0];
+                }
             }
         }
-        return true;
+        for (int64_t h = 0; h < H; ++h) scratch.largest[h] = scores[h];
+        double check = 0;  // of numbers that are not finite nothing finite is left
+        for (int64_t t = 0; t < degree; ++t) {
+            for (int64_t h = 0; h < H; ++h) {
+                const double score = scores[t * H + h];
+                check += score - score;
+                scratch.largest[h] = score > scratch.largest[h] ? score : scratch.largest[h];
+            }
+        }
+        if (check == 0) return true;
+        report_score(i, scratch);
+        return false;
+    }
+
+    SAGE_NOINLINE void report_score(int64_t i, const RowScratch& scratch) const {
+        const int64_t begin = rows[i].begin, H = guide.heads;
+        for (int64_t x = 0; x < rows[i].degree * H; ++x) {
+            if (is_finite(scratch.scores[x])) continue;
+            const int64_t position = begin + x / H, head = x % H;
+            if (guide.edge_logits) {
+                const int64_t row = guide.edge_ids ? guide.edge_ids[position] : position;
+                return score_fault->record("edge_logits", scratch.scores[x], row, head);
+            }
+            if (guide.target_logits && !is_finite(scratch.sums[head])) {
+                return score_fault->record("target_logits", scratch.sums[head], nodes[i], head);
+            }
+            return score_fault->record("source_logits", scratch.scores[x], static_cast<int64_t>(indices[position]), head);
+        }
+    }
+
+    // scratch.scores become exp(score - largest), .sums those of them
+    void take_powers(int64_t degree, RowScratch& scratch) const {
+        const int64_t H = guide.heads;
+        double *scores = scratch.scores, *sums = scratch.sums;
+        for (int64_t h = 0; h < H; ++h) sums[h] = 0;
+        for (int64_t t = 0; t < degree; ++t) {
+            for (int64_t h = 0; h < H; ++h) scores[t * H + h] -= scratch.largest[h];
+        }
+        for (int64_t x = 0; x < degree * H; ++x) scores[x] = portable_exp(scores[x]);
+        for (int64_t t = 0; t < degree; ++t) {
+            for (int64_t h = 0; h < H; ++h) sums[h] += scores[t * H + h];
+        }
     }
 
     void pick(int64_t i, int64_t count, RowScratch& scratch, int64_t* out) const {
         const int64_t begin = rows[i].begin, degree = rows[i].degree, H = guide.heads;
         const bool by_chance = guide.strategy == SAGE_ATTENTION_IMPORTANCE;
         double* weights = scratch.weights;
-        if (H == 1 && !by_chance) {
-            // the order of the scores is that of their exponentials, without what those round away
-            for (int64_t t = 0; t < degree; ++t) scratch.candidates[t] = Candidate{scratch.scores[t], t};
-        } else {
-            for (int64_t h = 0; h < H; ++h) scratch.sums[h] = 0;
-            for (int64_t t = 0; t < degree; ++t) {
-                for (int64_t h = 0; h < H; ++h) {
-                    scratch.sums[h] += portable_exp(scratch.scores[t * H + h] - scratch.largest[h]);
-                }
-            }
+        // One head: the order of the scores is that of their exponentials, without what those round away.
+        for (int64_t t = 0; H == 1 && t < degree; ++t) scratch.candidates[t] = Candidate{scratch.scores[t], t};
+        if (H > 1 || by_chance || rest_sum) take_powers(degree, scratch);
+        if (H > 1 || by_chance) {
+            for (int64_t h = 0; h < H; ++h) scratch.sums[h] = 1 / scratch.sums[h];
             for (int64_t t = 0; t < degree; ++t) {
                 double most = 0;
                 for (int64_t h = 0; h < H; ++h) {
-                    const double e = portable_exp(scratch.scores[t * H + h] - scratch.largest[h]);
-                    most = max(most, e / scratch.sums[h]);
+                    const double weight = scratch.scores[t * H + h] * scratch.sums[h];
+                    most = weight > most ? weight : most;
                 }
                 weights[t] = most;
-                scratch.candidates[t] = Candidate{H == 1 ? scratch.scores[t] : most, t};
             }
+            for (int64_t t = 0; H > 1 && t < degree; ++t) scratch.candidates[t] = Candidate{weights[t], t};
         }
         order_first(scratch.candidates, degree, by_chance ? degree : count);
         if (by_chance) {
@@ -261,14 +293,14 @@ struct GuidedHop {
             out[t] = begin + place;
             if (probabilities) probabilities[indptr[i] + t] = scratch.chances[t];
             // picked: weighs nothing in what is left
-            for (int64_t h = 0; h < H; ++h) scratch.scores[place * H + h] = -INFINITY;
+            for (int64_t h = 0; h < H; ++h) scratch.scores[place * H + h] = 0;
         }
         if (row_max) memcpy(row_max + i * H, scratch.largest, static_cast<size_t>(H) * sizeof(double));
         if (!rest_sum) return;
         double* rest = rest_sum + i * H;
         for (int64_t h = 0; h < H; ++h) rest[h] = 0;
         for (int64_t t = 0; t < degree; ++t) {
-            for (int64_t h = 0; h < H; ++h) rest[h] += portable_exp(scratch.scores[t * H + h] - scratch.largest[h]);
+            for (int64_t h = 0; h < H; ++h) rest[h] += scratch.scores[t * H + h];
         }
     }
 

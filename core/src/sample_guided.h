@@ -8,11 +8,12 @@
 
 namespace sage {
 
-// exp(x) for x <= 0, within 2 units in the last place; 0 below -700.
-inline double portable_exp(double x) {
-    if (!(x >= -700)) return 0;
-    constexpr double kRound = 0x1.8p52;  // adding it rounds to a whole number
-    const double n = (x * 0x1.71547652b82fep+0 + kRound) - kRound;
+// exp(x) for x <= 0, within 2 units in the last place; 0 below -700. Without a branch, so that compilers take several at
+// once in a loop.
+SAGE_INLINE double portable_exp(double x) {
+    constexpr double kRound = 0x1.8p52;  // adding it rounds to a whole number, which then is in the last bits
+    const double shifted = x * 0x1.71547652b82fep+0 + kRound;
+    const double n = shifted - kRound;
     const double r = (x - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;  // ln 2 in two parts, the first exact times n
     double sum = 1.0 / 6227020800;
     sum = sum * r + 1.0 / 479001600;
@@ -28,8 +29,11 @@ inline double portable_exp(double x) {
     sum = sum * r + 1.0 / 2;
     sum = sum * r + 1.0;
     sum = sum * r + 1.0;
-    const int64_t exponent = static_cast<int64_t>(n) + 1023;  // at least 13: no subnormal numbers
-    return sum * bit_cast<double>(static_cast<uint64_t>(exponent) << 52);
+    // times 2^n: n is added to the exponent, which stays that of a normal number
+    const uint64_t bits = bit_cast<uint64_t>(sum) + (bit_cast<uint64_t>(shifted) << 52);
+    // all ones where the size of x is at most 700: sizes compare as their bits do
+    const uint64_t within = 0 - (((bit_cast<uint64_t>(x) & ~(uint64_t{1} << 63)) - (bit_cast<uint64_t>(700.0) + 1)) >> 63);
+    return bit_cast<double>(bits & within);
 }
 
 struct Candidate {

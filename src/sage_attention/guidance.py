@@ -144,6 +144,7 @@ def guided_attention(
     if means is None:
         return found.out
     given = as_numpy("means", means)
+    out_type, flat = array.dtype, array.reshape(len(array), -1)
     if given.shape != (graph.num_targets, *array.shape[1:]):
         raise ArgumentError("means", f"shape {[graph.num_targets, *array.shape[1:]]}", list(given.shape))
     counts = np.diff(picks.indptr)
@@ -158,11 +159,17 @@ def guided_attention(
     with np.errstate(divide="ignore", over="ignore"):
         picked = found.row_max[some] + np.log(found.row_sum[some].astype(np.float64))
         share = 1.0 / (1.0 + np.exp(picked - rest))  # of the rest in the softmax
-    of_picks = aggregate(_local(picks.indptr, picks.sources, len(array)), array.reshape(len(array), -1))
-    total = given[rows[some]] * (counts + left)[some, None, None]
-    of_rest = (total - of_picks.reshape(len(rows), *array.shape[1:])[some]) / left[some, None, None]
+    # (mean of all * degree - sum of the picks) / those left, in the values' own type and in place
+    of_rest = given[rows[some]]
+    of_rest *= (counts + left)[some, None, None].astype(out_type)
+    of_rest -= aggregate(_local(picks.indptr, picks.sources, len(array)), flat, num_threads=num_threads).reshape(
+        len(rows), *array.shape[1:]
+    )[some]
+    of_rest /= left[some, None, None].astype(out_type)
     out = found.out
-    out[some] += (share[:, :, None] * (of_rest - out[some])).astype(out.dtype)
+    of_rest -= out[some]
+    of_rest *= share[:, :, None].astype(out_type)
+    out[some] += of_rest
     return out
 
 

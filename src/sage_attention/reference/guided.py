@@ -104,7 +104,8 @@ def pick_by_attention(
     sums = [0.0] * heads
     for row in powers:
         sums = [a + b for a, b in zip(sums, row)]
-    attention = [max(row[h] / sums[h] for h in range(heads)) for row in powers]
+    inverse = [1 / total for total in sums]
+    attention = [max(row[h] * inverse[h] for h in range(heads)) for row in powers]
     keys = [row[0] for row in scores] if heads == 1 else attention
     order = sorted(range(degree), key=lambda place: (-keys[place], place))
     if strategy == "top_attention":
