@@ -16,9 +16,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+
 from common import alternate, machine, report, table
 from graphs import named
-
 from sage_attention import (
     GatScores,
     Graph,
