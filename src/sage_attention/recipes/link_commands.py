@@ -13,7 +13,7 @@ from sage_attention.recipes.command_parts import add_encoding, add_threads, need
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["DEFAULTS", "add_recommend", "add_train_options", "train"]
+__all__ = ["BY_LOSS", "DEFAULTS", "add_recommend", "add_train_options", "train"]
 
 DEFAULTS: dict[str, Any] = {
     "interactions": None,
@@ -37,8 +37,8 @@ DEFAULTS: dict[str, Any] = {
     "penalty": None,
     "top": 20,
 }
-_BY_LOSS: dict[str, dict[str, Any]] = {
-    "softmax": {"negatives": 1024, "temperature": 0.1, "penalty": 0.0},
+BY_LOSS: dict[str, dict[str, Any]] = {
+    "softmax": {"negatives": 1024, "temperature": 0.2, "penalty": 0.0},
     "bpr": {"negatives": 1, "temperature": 1.0, "penalty": 1e-4},
 }
 
@@ -76,7 +76,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         "--channels", type=_arguments.channels, default=None, metavar="N", help="of an embedding (default: 64)"
     )
     model.add_argument(
-        "--loss", choices=tuple(_BY_LOSS), default=None,
+        "--loss", choices=tuple(BY_LOSS), default=None,
         help="softmax: cross-entropy over sampled items, on cosines; bpr: pairwise, on dot products (default: softmax)",
     )  # fmt: skip
     model.add_argument(
@@ -85,7 +85,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     model.add_argument(
         "--temperature", type=_arguments.temperature, default=None, metavar="X",
-        help="what scores are divided by (default: 0.1 for softmax, 1 for bpr)",
+        help="what scores are divided by (default: 0.2 for softmax, 1 for bpr)",
     )  # fmt: skip
     model.add_argument(
         "--penalty", type=_arguments.rate, default=None, metavar="X",
@@ -165,7 +165,7 @@ def train(arguments: argparse.Namespace) -> int:
             say(note)
     by_loss = {
         name: value if getattr(arguments, name) is None else getattr(arguments, name)
-        for name, value in _BY_LOSS[arguments.loss].items()
+        for name, value in BY_LOSS[arguments.loss].items()
     }
     config = LinkConfig(
         data.num_users,

@@ -60,7 +60,7 @@ class LinkOptions:
     attention_dropout: float = 0.0
     loss: str = "softmax"
     negatives: int = 1024
-    temperature: float = 0.1
+    temperature: float = 0.2
     k: int = 20
     seed: int = 0
     num_threads: int = 1
