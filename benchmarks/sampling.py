@@ -15,6 +15,7 @@ pyg-lib's own sampler is not measured: PyTorch Geometric has no other way to sam
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import platform
 import time
 from typing import TYPE_CHECKING, Any
@@ -111,13 +112,10 @@ def ways_of(graph: Graph, chosen: list[str]) -> dict[str, Way]:
         "four types": lambda: four_types(graph),
         "pyg": lambda: layer(graph),
     }
-    ways = {}
-    for name in chosen:
-        try:
-            ways[name] = makers[name]()
-        except ModuleNotFoundError as missing:
-            print(f"{name}: left out, there is no {missing.name}")
-    return ways
+    if "pyg" in chosen and importlib.util.find_spec("torch_geometric") is None:
+        print("pyg: left out, there is no torch_geometric")
+        chosen = [name for name in chosen if name != "pyg"]
+    return {name: makers[name]() for name in chosen}
 
 
 def measure(
