@@ -14,8 +14,8 @@ from .errors import ArgumentError, DataError, MissingDependencyError, NativeErro
 if TYPE_CHECKING:
     from .attention import aggregate, dot_attention, gat_attention, gatv2_attention
     from .graph import Graph
-    from .guidance import AttentionErrors, attention_error, guided_attention, neighbour_means
-    from .guided import GatScores, GuidedOneHop
+    from .guided_attending import AttentionErrors, attention_error, guided_attention, neighbour_means
+    from .guided_sampling import GatScores, GuidedOneHop
     from .inference import NodeClassifier, load_model
     from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
     from .walks import RandomWalker, RandomWalks, random_walk
@@ -54,10 +54,10 @@ __version__ = "0.1.0"
 
 # name -> module; looked up on first use (PEP 562)
 _LAZY = {
-    "AttentionErrors": "guidance",
-    "GatScores": "guided",
+    "AttentionErrors": "guided_attending",
+    "GatScores": "guided_sampling",
     "Graph": "graph",
-    "GuidedOneHop": "guided",
+    "GuidedOneHop": "guided_sampling",
     "NodeClassifier": "inference",
     "OneHop": "sampling",
     "RandomWalker": "walks",
@@ -65,13 +65,13 @@ _LAZY = {
     "SampledSubgraph": "sampling",
     "Workspace": "sampling",
     "aggregate": "attention",
-    "attention_error": "guidance",
+    "attention_error": "guided_attending",
     "dot_attention": "attention",
     "gat_attention": "attention",
     "gatv2_attention": "attention",
-    "guided_attention": "guidance",
+    "guided_attention": "guided_attending",
     "load_model": "inference",
-    "neighbour_means": "guidance",
+    "neighbour_means": "guided_attending",
     "random_walk": "walks",
     "sample_neighbours": "sampling",
     "sample_one_hop": "sampling",

@@ -140,7 +140,7 @@ def sample_one_hop(
     )
     threads = integer("num_threads", num_threads, 0, _MAX_THREADS)
     if strategy != "uniform":
-        from .guided import GUIDED_STRATEGIES, hop_by_attention
+        from .guided_sampling import GUIDED_STRATEGIES, hop_by_attention
 
         if strategy not in GUIDED_STRATEGIES:
             raise ArgumentError("strategy", "'uniform', 'top_attention' or 'importance'", f"{strategy!r}")
@@ -225,7 +225,7 @@ def sample_neighbours(
     if workspace is not None and not isinstance(workspace, Workspace):
         raise ArgumentError("workspace", "a Workspace or None", type(workspace).__name__)
     if strategy in ("top_attention", "importance"):
-        from .guided import subgraph_by_attention
+        from .guided_sampling import subgraph_by_attention
 
         if replace:
             raise ArgumentError("replace", f"False with strategy {strategy!r}", True)

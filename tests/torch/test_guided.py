@@ -135,6 +135,31 @@ def test_bipartite(edge_index):
     assert torch.linalg.vector_norm(with_means - full) < torch.linalg.vector_norm(out - full)
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_any_number_of_threads_gives_the_same(edge_index, strategy):
+    layer, x = layer_and_rows()
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            layer.zero_grad()
+            out = guide(layer, 3, strategy, means=False)(x, edge_index)
+            results.append([out.detach(), *torch.autograd.grad(out.square().sum(), [layer.att_src, layer.att_dst])])
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0][0], results[1][0])
+    for one, two in zip(*results):
+        assert torch.allclose(one, two, rtol=1e-12)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_edge_index_of_32_bits(edge_index, strategy):
+    layer, x = layer_and_rows()
+    guide(layer, 3, strategy)
+    with torch.no_grad():
+        assert torch.equal(layer(x, edge_index.int()), layer(x, edge_index))
+
+
 def test_training_draws_and_evaluation_repeats(edge_index):
     layer, x = layer_and_rows()
     guide(layer, 3, "importance", means=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sage_attention.errors import ArgumentError
-from sage_attention.guidance import AttentionErrors
+from sage_attention.guided_attending import AttentionErrors
 
 from .nn import GATConv
 from .nn.guide import STRATEGIES, Guide

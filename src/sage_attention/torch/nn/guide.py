@@ -2,8 +2,8 @@
 
 Scores are one number per head and node, so that looking at all in-edges is cheap; rows of values are read for those
 picked. The others keep the weight that the softmax gives them, on the mean of their values (see
-`sage_attention.guidance`), unless the guide says otherwise. Picks are made on the CPU; everything is differentiable,
-the choice itself apart.
+`sage_attention.guided_attending`), unless the guide says otherwise. Picks are made on the CPU; everything is
+differentiable, the choice itself apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from sage_attention.errors import ArgumentError
 from sage_attention.graph import Graph
-from sage_attention.guided import GUIDED_STRATEGIES, GatScores, GuidedOneHop
+from sage_attention.guided_sampling import GUIDED_STRATEGIES, GatScores, GuidedOneHop
 from sage_attention.sampling import sample_one_hop
 from sage_attention.torch import library, ops
 

@@ -1,8 +1,8 @@
 """Sampling guided by attention: in-edges picked by what their targets pay them, from scores alone.
 
 For GAT an edge's score is LeakyReLU(source + target): one number per head and neighbour is read, no row of values.
-`sample_one_hop(..., strategy="top_attention")` and `"importance"` come here. `reference/guided.py` is the slow,
-independent truth; `guidance.py` attends over such samples.
+`sample_one_hop(..., strategy="top_attention")` and `"importance"` come here. This module picks and attends nothing;
+`guided_attending.py` attends over the picks, `reference/guided_sampling.py` is the slow, independent truth.
 """
 
 from __future__ import annotations

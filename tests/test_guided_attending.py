@@ -115,6 +115,34 @@ def test_importance_estimates_full_attention(case):
     assert off < 0.25 * single["top_attention"]
 
 
+def test_corrected_estimates_are_consistent():
+    """Of a long row with steep attention: the error falls with the fan-out where picks are corrected, not without."""
+    rng = np.random.default_rng(8)
+    degree = 3000
+    graph = Graph(np.array([0, degree]), np.arange(degree), degree)
+    logits = rng.standard_normal((degree, 1))
+    values = (logits + 0.5 * rng.standard_normal((degree, 1)))[:, :, None]  # what is attended differs from the rest
+    scores = GatScores(logits, None, 0.2)
+    full = float(guided_attention(graph, values, scores, -1)[0, 0, 0])
+
+    def errors(fan_out):
+        corrected, plain = [], []
+        for seed in range(100):
+            picks = sample_one_hop(graph, [0], fan_out, strategy="importance", scores=scores, seed=seed)
+            power = np.exp(np.where(logits > 0, logits, 0.2 * logits))[picks.sources, 0]
+            plain.append(float(power @ values[picks.sources, 0, 0] / power.sum()) - full)
+            corrected.append(
+                float(guided_attention(graph, values, scores, fan_out, strategy="importance", seed=seed)[0, 0, 0])
+                - full
+            )
+        return np.sqrt(np.mean(np.square(corrected))), np.sqrt(np.mean(np.square(plain)))
+
+    few, some, many = (errors(fan_out) for fan_out in (10, 100, 1000))
+    assert few[0] > 2 * some[0] > 4 * many[0]
+    assert many[0] < 0.05 * abs(full)
+    assert some[1] > 5 * some[0]
+
+
 def test_errors_are_reported_beside_uniform(case):
     graph, values, scores = case
     report = attention_error(graph, values, scores, 5, seed=1, repeats=4, self_loops=True)

@@ -18,7 +18,7 @@ from ._arrays import as_numpy, integer, integers
 from .attention import AttentionInputs, aggregate, attention_forward
 from .errors import ArgumentError
 from .graph import Graph
-from .guided import GUIDED_STRATEGIES, GatScores, GuidedOneHop
+from .guided_sampling import GUIDED_STRATEGIES, GatScores, GuidedOneHop
 from .sampling import OneHop, sample_one_hop
 
 if TYPE_CHECKING:

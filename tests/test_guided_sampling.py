@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sage_attention import ArgumentError, GatScores, Graph, GuidedOneHop, sample_neighbours, sample_one_hop
-from sage_attention.reference import guided as reference
+from sage_attention.reference import guided_sampling as reference
 
 STRATEGIES = ("top_attention", "importance")
 
@@ -148,6 +148,44 @@ def test_importance_keeps_its_probabilities():
     assert probability == pytest.approx(np.where(certain, 1.0, wanted), rel=1e-12)
     assert np.abs(often - probability).max() < 5 * np.sqrt(0.25 / draws)
     assert (often[certain] == 1).all()
+
+
+def test_importance_picks_one_in_proportion_to_attention():
+    """Pearson's chi-square of single picks, which are independent draws of one category."""
+    degree, draws = 12, 24_000
+    graph = Graph(
+        np.r_[np.zeros(1, np.int64), np.arange(1, draws + 1) * degree], np.tile(np.arange(degree), draws), degree
+    )
+    scores = np.random.default_rng(3).permutation(np.linspace(-1.0, 1.5, degree))
+    weights = np.exp(scores)
+    expected = draws * weights / weights.sum()
+    for seed in range(5):
+        found = sample_one_hop(
+            graph, np.arange(draws), 1, strategy="importance", scores=np.tile(scores, draws), seed=seed
+        )
+        counts = np.bincount(found.sources, minlength=degree)
+        assert counts.sum() == draws
+        assert ((counts - expected) ** 2 / expected).sum() < 42.0  # exceeded once in 66,000, 11 degrees of freedom
+    assert ((counts - draws / degree) ** 2 * degree / draws).sum() > 1000  # it is not uniform
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_ids_of_both_widths_give_one_sample(strategy):
+    rng = np.random.default_rng(6)
+    edges = rng.integers(0, 50, (2, 800))
+    scores = rng.standard_normal((800, 2))
+    found = [
+        sample_one_hop(
+            Graph.from_edge_index(edges.astype(dtype), 50), np.arange(49, -1, -1, dtype=dtype), 4, strategy=strategy,
+            scores=scores, seed=2,
+        )
+        for dtype in (np.int32, np.int64)
+    ]  # fmt: skip
+    assert len(found[0].sources) > 150
+    for name in ("indptr", "sources", "edge_ids", "probabilities", "rest_logits"):
+        narrow, wide = (getattr(one, name) for one in found)
+        assert narrow.dtype == wide.dtype
+        assert np.array_equal(narrow, wide)
 
 
 def test_systematic_takes_what_rounding_left_over():
