@@ -22,9 +22,12 @@ from sage_attention._arrays import integer
 from sage_attention.errors import ArgumentError
 
 from .sampler import NeighborSampler, draws_named
+from .sharing import share_tensors
+from .starting import Answering, AreYouThere, Gate, Handover, Start, WhileWorkersStart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import threading
+    from collections.abc import Generator, Iterator
 
 __all__ = ["Epochs"]
 
@@ -47,6 +50,8 @@ class Epochs:
     """
 
     _begun: tuple[int, int]  # key of the newest epoch, its first batch
+    _gate: Gate | None = None  # the sampler of workers that start
+    _starting: threading.Thread | None = None  # the newest that starts them
 
     def __init__(self, *args: Any, seed: int | None, prefetch: int, rank: int, world_size: int, **kwargs: Any) -> None:
         self._seed = None if seed is None else integer("seed", seed, 0, 2**63 - 1)
@@ -125,18 +130,69 @@ class Epochs:
 
     @property
     def _index_sampler(self) -> Any:
-        return _Indices(self, super()._index_sampler)  # type: ignore[misc]
+        return self._gate or _Indices(self, super()._index_sampler)  # type: ignore[misc]
 
     def _get_iterator(self) -> Iterator[Any]:
-        sampler = getattr(self, "node_sampler", None) or getattr(self, "link_sampler", None)
         # Other samplers may draw from torch's generator, or mind what thread they are in.
-        if self.num_workers == 0 and self._prefetch > 0 and isinstance(sampler, NeighborSampler):  # type: ignore[attr-defined]
+        ours = isinstance(getattr(self, "node_sampler", None) or getattr(self, "link_sampler", None), NeighborSampler)
+        if self.num_workers == 0 and self._prefetch > 0 and ours:  # type: ignore[attr-defined]
             # As torch's iterators do, so that the next epoch is the same one whichever of them is used.
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)  # type: ignore[attr-defined]
+            self._drawn_by_iterators()
             return self._ahead(iter(self._index_sampler))
+        if self.num_workers > 0 and self._starts_anew() and ours:  # type: ignore[attr-defined]
+            self._share()
+            if self._makes_first_batches():
+                return self._while_workers_start()
         return super()._get_iterator()  # type: ignore[misc,no-any-return]
 
-    def _ahead(self, indices: Iterator[Any]) -> Iterator[Any]:
+    def _drawn_by_iterators(self) -> int:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))  # type: ignore[attr-defined]
+
+    def _starts_anew(self) -> bool:
+        """Whether worker processes are not forked, but get what they need over a pipe."""
+        context: Any = self.multiprocessing_context or torch.multiprocessing  # type: ignore[attr-defined]
+        return bool(context.get_start_method() != "fork")
+
+    def _share(self) -> None:
+        """Moves the graph and all tensors to where workers see them without a copy each."""
+        sampler: NeighborSampler = getattr(self, "node_sampler", None) or self.link_sampler  # type: ignore[attr-defined]
+        sampler.share()
+        share_tensors(self)
+
+    def _makes_first_batches(self) -> bool:
+        """Whether nothing was asked for that only a worker does, or that goes by when it does it."""
+        loader: Any = self
+        return bool(self._prefetch > 0 and loader.worker_init_fn is None and loader.timeout == 0 and loader.in_order)
+
+    def _while_workers_start(self) -> Iterator[Any]:
+        """The first batches come from this process: workers that are not forked need seconds to start."""
+        loader: Any = copy.copy(self)
+        loader.generator = torch.Generator().manual_seed(self._drawn_by_iterators())
+        loader.collate_fn = Answering(loader.collate_fn)
+        loader.filter_per_worker = True  # the one that answers goes by this loader's
+        gate = Gate(self._index_sampler)
+        loader._gate = gate  # noqa: SLF001
+        device = torch.cuda.current_device() if loader.pin_memory and torch.cuda.is_available() else None
+
+        def begin() -> Iterator[Any]:
+            if device is not None:  # each thread has its own
+                torch.cuda.set_device(device)
+            return super(Epochs, loader)._get_iterator()  # type: ignore[misc,no-any-return]
+
+        def finished(batch: Any) -> Any:
+            return batch if self.filter_per_worker else self.filter_fn(batch)  # type: ignore[attr-defined]
+
+        start = Start(gate, begin, loader.num_workers, self._starting)
+        self._starting = start.thread
+        questions = loader.num_workers * loader.prefetch_factor
+        anew = loader if loader.persistent_workers else None
+        return WhileWorkersStart(Handover(start, self._index_sampler, self._ahead, finished, questions, anew))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What iterates belongs to this process.
+        return {**self.__dict__, "_iterator": None, "_starting": None}
+
+    def _ahead(self, indices: Iterator[Any]) -> Generator[Any, None, None]:
         """Batches that a thread samples, and gathers where that is ours to do. What users bring stays in this one."""
         plain: Any = copy.copy(self)
         transform, plain.transform = plain.transform, None
@@ -184,10 +240,10 @@ class _Positions(Sequence[Any]):
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        return index if isinstance(index, _Named) else range(self._count)[index]
+        return index if isinstance(index, (_Named, AreYouThere)) else range(self._count)[index]
 
     def __getitems__(self, indices: Any) -> Any:
-        return indices if isinstance(indices, _Named) else [self[index] for index in indices]
+        return indices if isinstance(indices, (_Named, AreYouThere)) else [self[index] for index in indices]
 
 
 class _Indices:

@@ -48,8 +48,8 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         window: See there.
         seed: Names the sequence of batches: order and samples of each epoch. None: torch's generator does.
         num_threads: Threads that sample a batch, 0 for one per core. The result does not depend on it.
-        prefetch: Batches that a thread has ready ahead where there are no worker processes; 0 for none. Features
-            from stores are fetched, and transforms called, by the caller's thread.
+        prefetch: Batches that a thread has ready ahead where there are no worker processes, or while these start and
+            are not forked; 0 for none. Features from stores are fetched, and transforms called, by the caller's thread.
         rank: Which of `world_size` processes this one is. Process `rank` is given the batches `rank`,
             `rank + world_size` ... of those that one process would be given; needs a seed, the same in all of them.
         world_size: Processes that share the batches of an epoch. All are given as many: the last round is filled up

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import warnings
 import zlib
 from contextvars import ContextVar
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from sage_attention.errors import ArgumentError
 from .induced import induced
 from .links import LinkSampling
 from .seeds import TypedSeeds
+from .sharing import Packed
 from .topology import ONE_EDGE_TYPE, ONE_NODE_TYPE, Topology
 
 if TYPE_CHECKING:
@@ -149,6 +152,27 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self.seed = None if seed is None else integer("seed", seed, 0, 2**63 - 1)
         self.num_threads = integer("num_threads", num_threads, 0, 2**31 - 1)
         self.links = LinkSampling(self._topology)
+        self._packed: Packed | None = None
+
+    def share(self) -> None:
+        """Moves the graph into shared memory: processes that are not forked then get it without a copy each."""
+        if self._packed is None:
+            self._packed = Packed((self._sampler, self._topology.graphs))
+            self._sampler, self._topology.graphs = self._packed.unpacked()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is None:
+            return {**self.__dict__, "_packed": None}
+        self.share()
+        topology = copy.copy(self._topology)
+        topology.graphs = {}
+        return {**self.__dict__, "_sampler": None, "_topology": topology, "links": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._packed is not None:
+            self._sampler, self._topology.graphs = self._packed.unpacked()
+            self.links = LinkSampling(self._topology)
 
     # ---- what PyTorch Geometric's code asks of a sampler
 
