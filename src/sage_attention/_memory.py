@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from array import array
 from typing import TYPE_CHECKING, Any, cast
@@ -14,9 +15,41 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["NativeMemory", "numbers"]
+__all__ = ["NativeMemory", "free_with", "numbers"]
 
 _INT64 = np.dtype(np.int64).str
+
+
+class _Farewell(weakref.ref):  # type: ignore[type-arg]
+    """Is passed to its callback, a native function, as a pointer."""
+
+    __slots__ = ("_as_parameter_",)
+    _as_parameter_: Any
+
+
+_farewells: list[_Farewell] = []
+_most_farewells = 64  # before those that have done their work are looked for
+_lock = threading.Lock()
+
+
+def free_with(owner: Any, free: Callable[[Any], None], pointer: Any) -> None:
+    """Frees a native object when its owner is gone; not at exit.
+
+    No line of Python runs then, as in `weakref.finalize`: a Ctrl-C that came in it would be printed and forgotten.
+
+    Args:
+        owner: Any object of Python that can be weakly referenced.
+        free: The library's function that frees the object; takes one pointer.
+        pointer: The object, as the function takes it.
+    """
+    global _farewells, _most_farewells
+    farewell = _Farewell(owner, free)
+    farewell._as_parameter_ = pointer
+    with _lock:
+        if len(_farewells) >= _most_farewells:
+            _farewells = [one for one in _farewells if one() is not None]
+            _most_farewells = 2 * len(_farewells) + 64
+        _farewells.append(farewell)
 
 
 class NativeMemory:
@@ -28,7 +61,7 @@ class NativeMemory:
     """
 
     def __init__(self, pointer: Any, free: Callable[[Any], None]) -> None:
-        weakref.finalize(self, free, pointer).atexit = False
+        free_with(self, free, pointer)
 
     def view(self, start: int | None, count: int) -> NDArray[np.int64]:
         """int64 [count], read-only, at the address `start`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-import weakref
 from ctypes import POINTER
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from . import _native
 from ._arrays import integer, integers, unsigned_seed
+from ._memory import free_with
 from .errors import ArgumentError
 from .graph import Graph
 from .subgraph import SampledSubgraph, adopt
@@ -66,7 +66,7 @@ class Workspace:
         self._pointer: int = _native.library().sage_attention_workspace_create()
         if not self._pointer:
             raise MemoryError("not enough memory for a sampling workspace")
-        weakref.finalize(self, _native.library().sage_attention_workspace_free, self._pointer).atexit = False
+        free_with(self, _native.library().sage_attention_workspace_free, self._pointer)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[int]:
