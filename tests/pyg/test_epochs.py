@@ -320,16 +320,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the backgrou
 sys.path.insert(0, sys.argv[1])
 from pyg_cases import made_data
 from sage_attention.pyg import NeighborLoader
-loader = NeighborLoader(made_data(), [2], batch_size=1, prefetch=4)
+loader = NeighborLoader(made_data(num_nodes=4000), [2], batch_size=1, prefetch=4)
 try:
     print("ready", flush=True)
     while True:
         for batch in loader:
             pass
 except KeyboardInterrupt:
-    import threading
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("sage-attention-loader")]
-    print("interrupted", names, flush=True)
+    pass
+# One that came while the thread was waited for does not wait for it again, and what it came from ends with this block.
+import threading
+for thread in threading.enumerate():
+    if thread.name.startswith("sage-attention-loader"):
+        thread.join(30)
+names = [thread.name for thread in threading.enumerate() if thread.name.startswith("sage-attention-loader")]
+print("interrupted", names, flush=True)
 """
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from .starting import Answering, AreYouThere, Gate, Handover, Start, WhileWorker
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["Epochs"]
 
@@ -323,12 +323,17 @@ class _Counted:
         loader = self._loader
         try:
             batch = next(self._batches)
+            if loader._run == self._run:  # noqa: SLF001
+                loader._batch += 1  # noqa: SLF001
         except StopIteration:
             if loader._run == self._run:  # noqa: SLF001
                 loader._epoch, loader._batch = loader._next_epoch, 0  # noqa: SLF001
             raise
-        if loader._run == self._run:  # noqa: SLF001
-            loader._batch += 1  # noqa: SLF001
+        except BaseException:
+            # An interruption between two batches leaves the thread that makes them at work.
+            if isinstance(self._batches, Generator):
+                self._batches.close()
+            raise
         return batch
 
 
