@@ -39,10 +39,10 @@ from common import (
     table,
     use_threads,
 )
-from contenders import KINDS, OursAttention, PygAttention, compiled, pair, projected, train_step
 from graphs import GRAPHS, chung_lu, named
 from sage_attention import Graph
 from sage_attention.attention import aggregate
+from sage_attention.bench.contenders import KINDS, OursAttention, PygAttention, compiled, pair, projected, train_step
 from sage_attention.torch import csc
 
 IN_CHANNELS, HEADS, CHANNELS = 128, 8, 16

@@ -27,9 +27,9 @@ from torch.nn import functional
 from torch_geometric.utils import trim_to_layer
 
 from common import Timing, alternate, machine, options, relative_error, report, table, use_threads
-from contenders import KINDS, pair
 from graphs import GRAPHS, chung_lu, named
 from sage_attention import Graph, sample_neighbours
+from sage_attention.bench.contenders import KINDS, pair
 
 if TYPE_CHECKING:
     import argparse

@@ -14,11 +14,12 @@ HEAVY = ("_ctypes", "ctypes", "numpy", "psutil", "pyarrow", "rich", "scipy", "to
 
 # Package -> the parts of sage_attention that may import it; for all others it does not exist.
 MAY_BE_IMPORTED_BY = {
+    "bench": {"bench", "cli"},
     "pyg": {"pyg", "recipes"},
-    "recipes": {"cli", "recipes"},
+    "recipes": {"bench", "cli", "recipes"},
     "reference": {"reference"},
     "toolchain": {"cli", "toolchain"},
-    "torch": {"pyg", "recipes", "torch"},
+    "torch": {"bench", "pyg", "recipes", "torch"},
 }
 
 

@@ -28,7 +28,7 @@ __all__ = [
 KINDS = ("gat", "gatv2", "dot")
 
 
-def _pyg_layer(kind: str, in_channels: int, channels: int, heads: int) -> Module:
+def _pyg_layer(kind: str, in_channels: int, channels: int, heads: int) -> Any:
     """A layer of PyTorch Geometric without self loops of its own, so that both sides see the same edges."""
     if kind == "dot":
         return pyg.TransformerConv(in_channels, channels, heads=heads)
@@ -36,13 +36,13 @@ def _pyg_layer(kind: str, in_channels: int, channels: int, heads: int) -> Module
     return layer(in_channels, channels, heads=heads, add_self_loops=False)
 
 
-def pair(kind: str, in_channels: int, channels: int, heads: int) -> tuple[Module, Module]:
+def pair(kind: str, in_channels: int, channels: int, heads: int) -> tuple[Any, Any]:
     """A layer of PyTorch Geometric, and ours with a copy of its weights."""
     theirs = _pyg_layer(kind, in_channels, channels, heads)
     return theirs, convert(copy.deepcopy(theirs), check=False)
 
 
-def projected(kind: str, layer: Module, x: Tensor) -> tuple[Tensor, ...]:
+def projected(kind: str, layer: Any, x: Tensor) -> tuple[Tensor, ...]:
     """What attention starts from, values and logits; keys, queries; or queries, keys, values.
 
     Logits are [N, H], of sources and of targets; all others [N, H, C].
@@ -62,12 +62,12 @@ def projected(kind: str, layer: Module, x: Tensor) -> tuple[Tensor, ...]:
 class PygAttention(torch.nn.Module):
     """What a layer of PyTorch Geometric does with projected values, by its own methods."""
 
-    def __init__(self, kind: str, layer: Module) -> None:
+    def __init__(self, kind: str, layer: Any) -> None:
         super().__init__()
         self.kind = kind
-        self.layer = layer
+        self.layer: Any = layer
 
-    def forward(self, edge_index: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(self, edge_index: Tensor, *tensors: Tensor) -> Any:
         """[N, H, C] of the edges [2, E] and what `projected` gives."""
         layer = self.layer
         if self.kind == "gat":
@@ -86,18 +86,19 @@ class PygAttention(torch.nn.Module):
 class OursAttention(torch.nn.Module):
     """The same by this package's operators."""
 
-    def __init__(self, kind: str, layer: Module) -> None:
+    def __init__(self, kind: str, layer: Any) -> None:
         super().__init__()
         self.kind = kind
-        self.layer = layer
+        self.layer: Any = layer
 
-    def forward(self, csc: Csc, *tensors: Tensor) -> Tensor:
+    def forward(self, csc: Csc, *tensors: Any) -> Any:
         """[N, H, C] of the grouped edges and what `projected` gives."""
         layer = self.layer
         if self.kind == "gat":
             return ops.gat_attention(csc, *tensors)[0]
         if self.kind == "gatv2":
-            return ops.gatv2_attention(csc, *tensors, layer.att[0])[0]
+            values, queries = tensors
+            return ops.gatv2_attention(csc, values, queries, layer.att[0])[0]
         return ops.dot_attention(csc, *tensors, scale=1.0 / math.sqrt(layer.out_channels))[0]
 
 
@@ -113,7 +114,7 @@ def train_step(run: Callable[[], Tensor], leaves: list[Tensor]) -> Callable[[], 
         for leaf in leaves:
             leaf.grad = None
         out = run()
-        out.sum().backward()
+        torch.autograd.backward(out.sum())
         return out
 
     return step
