@@ -19,7 +19,9 @@ __all__ = [
     "seed",
     "split",
     "temperature",
+    "thread_counts",
     "threads",
+    "time_limit",
 ]
 
 T = TypeVar("T")
@@ -51,6 +53,12 @@ MOST_CHANNELS = 2**20  # of a layer, all heads together: products of sizes stay 
 
 positive = _kind("positive integer", int, lambda value: value >= 1)
 threads = _kind("number of threads", int, lambda value: 1 <= value < 2**31)
+thread_counts = _kind(
+    "list of numbers of threads from 1 to 1024, each once",  # OpenMP ends the process where it cannot start them
+    _integers,
+    lambda values: len(set(values)) == len(values) and all(1 <= v <= 1024 for v in values),
+)
+time_limit = _kind("number of seconds over 0", float, lambda value: 0 < value <= 1e6)
 layers = _kind(f"number of layers from 1 to {MOST_LAYERS}", int, lambda value: 1 <= value <= MOST_LAYERS)
 members = _kind("number of members from 16 to 2147483647", int, lambda value: 16 <= value < 2**31)
 channels = _kind(f"number from 1 to {MOST_CHANNELS}", int, lambda value: 1 <= value <= MOST_CHANNELS)

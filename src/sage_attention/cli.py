@@ -16,6 +16,7 @@ from typing import Any, Callable
 
 from . import __version__, _arguments
 from ._paths import shown_path, system_path
+from .bench import command as bench
 from .errors import ArgumentError, SageAttentionError
 from .recipes import link_commands
 from .recipes.command_parts import add_encoding, add_run_options, add_threads, complain, fill, need_torch, say, threads
@@ -179,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
     add_run_options(demo)
     demo.set_defaults(run=_demo)
+    bench.add_bench(commands)
     toolchain.add_commands(commands)
     return parser
 

@@ -11,7 +11,7 @@ from sage_attention.toolchain.data_files import table
 from sage_attention.toolchain.help_language import _ChineseFormatter, _columns
 
 TEXTS = table("help_zh")["texts"]
-OURS = ("explain", "doctor", "inspect")
+OURS = ("bench", "explain", "doctor", "inspect")
 
 
 def commands_of(parser):
@@ -57,7 +57,9 @@ def help_of(capsys, *words):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", [("explain",), ("doctor",), ("doctor", "env"), ("inspect",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("bench",), ("explain",), ("doctor",), ("doctor", "env"), ("inspect",)], ids=" ".join
+)
 def test_chinese_when_asked_for(capsys, command):
     shown = help_of(capsys, *command, "--lang", "zh")
     assert shown.startswith("用法：sage-attention " + " ".join(command))
