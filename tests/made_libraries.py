@@ -9,6 +9,7 @@ RETURN = {"x86_64": b"\xc3", "aarch64": b"\xc0\x03\x5f\xd6"}
 ADD_AVX, FMA, ADD_AVX512 = b"\xc5\xfc\x58\xc1", b"\xc4\xe2\x7d\xb8\xc1", b"\x62\xf1\x7c\x48\x58\xc1"
 POPCNT, SHUFFLE_SSSE3, TZCNT = b"\xf3\x0f\xb8\xc1", b"\x66\x0f\x38\x00\xc1", b"\xf3\x0f\xbc\xc1"
 ANDN = b"\xc4\xe2\xf0\xf2\xc2"
+FROM_HALVES = b"\xc4\xe2\x7d\x13\xc1"  # vcvtph2ps ymm0, xmm1
 ADD_HALVES, ADD_SCALABLE = b"\x20\x14\x42\x4e", b"\x20\x00\xa2\x04"
 LDADD, DOT = b"\x41\x00\x20\xb8", b"\x20\x94\x82\x6e"
 # call of what comes 4200 bytes and a return later; lea rax, of the same; call of what comes after one return

@@ -46,7 +46,7 @@ def test_docstring_examples(name, tmp_path, monkeypatch):
     assert runner.summarize(verbose=False).failed == 0, "".join(report)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/pyg.md", "docs/guided.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/pyg.md", "docs/guided.md", "docs/quantized.md"])
 def test_examples_of_pages(page):
     load("torch_geometric")
     names = {}

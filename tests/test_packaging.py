@@ -136,7 +136,7 @@ def test_abi_version_agrees(header):
 
 def test_enumerations_agree(header):
     values = {name: int(value) for name, value in re.findall(r"SAGE_ATTENTION_(\w+) = (\d+)", header)}
-    by_name = {**_native.SCORES, **_native.STRATEGIES, **_native.GUIDES}
+    by_name = {**_native.SCORES, **_native.STRATEGIES, **_native.GUIDES, **_native.TABLE_KINDS}
     mirrored = {name.upper(): value for name, value in by_name.items()}
     mirrored |= {name: getattr(_native, name) for name in ("FLOAT32", "FLOAT64", "INT32", "INT64")}
     mirrored |= {name: getattr(_native, f"_{name}") for name in ("INVALID_ARGUMENT", "OUT_OF_MEMORY", "UNSUPPORTED")}

@@ -119,9 +119,10 @@ FAULTS = {
     # instructions
     "AVX outside": (LINUX, {"code": made.ADD_AVX}, "beyond the baseline: vaddps ymm0, ymm0, ymm1 (AVX) at .text"),
     "FMA outside": (WINDOWS, {"code": made.RETURN["x86_64"] + made.FMA}, "beyond the baseline: vfmadd231ps"),
+    "F16C outside": (LINUX, {"code": made.FROM_HALVES}, "beyond the baseline: vcvtph2ps ymm0, xmm1 (AVX) at .text"),
     "SSSE3 outside": (MAC, {"code": made.SHUFFLE_SSSE3}, "beyond the baseline: pshufb"),
     "POPCNT outside": (LINUX, {"code": made.POPCNT}, "beyond the baseline: popcnt eax, ecx (later)"),
-    "AVX-512 inside": (LINUX, {"wide": made.ADD_AVX512}, "beyond AVX2 and FMA: vaddps zmm0"),
+    "AVX-512 inside": (LINUX, {"wide": made.ADD_AVX512}, "beyond AVX2, FMA and F16C: vaddps zmm0"),
     "many": (LINUX, {"code": made.ADD_AVX * 9}, "beyond the baseline: 4 instructions more"),
     "kernels not kept apart": (WINDOWS, {"wide": None}, "has no section .avx2"),
     "kernels called, Mach-O of one section": (
@@ -137,14 +138,14 @@ FAULTS = {
     "AVX-512, Mach-O of one section": (
         MAC,
         {"wide": None, "code": made.ADD_AVX512},
-        "beyond AVX2 and FMA: vaddps zmm0",
+        "beyond AVX2, FMA and F16C: vaddps zmm0",
     ),
     "atomics of ARMv8.1": (
         LINUX_ARM,
         {"code": made.LDADD},
         "beyond the baseline: ldadd w0, w1, [x2]",
     ),
-    "BMI inside": (WINDOWS, {"wide": made.FMA + made.ANDN}, "beyond AVX2 and FMA: andn rax, rcx, rdx (not AVX2)"),
+    "BMI inside": (WINDOWS, {"wide": made.FMA + made.ANDN}, "beyond AVX2, FMA and F16C: andn rax, rcx, rdx (not AVX2)"),
     "half precision": (LINUX_ARM, {"code": made.ADD_HALVES}, "beyond the baseline: fadd v0.8h, v1.8h, v2.8h"),
     "scalable vectors": (LINUX_ARM, {"code": made.ADD_SCALABLE}, "beyond the baseline: add z0.s"),
     "dot products of ARMv8.2": (MAC_ARM, {"code": made.DOT}, "beyond the baseline: udot"),
@@ -334,6 +335,7 @@ def test_what_only_looks_like_a_fault(tmp_path):
     """tzcnt runs everywhere; a time stamp may be a hash; a signature is needed on ARM alone; older commands."""
     good = [
         (LINUX, {"code": made.TZCNT, "wide": made.TZCNT + made.FMA}),
+        (LINUX, {"wide": made.FROM_HALVES + made.FMA}),
         (WINDOWS, {"timestamp": 0x12345678, "reproducible": True}),
         (MAC, {"signed": False, "old_commands": True}),
         (MAC_ARM, {"exports": [*EXPORTS, "_mh_dylib_header"]}),

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a structure or signature below; a caller compares it with what it was built for. */
-#define SAGE_ATTENTION_ABI_VERSION 5
+#define SAGE_ATTENTION_ABI_VERSION 6
 
 /* Status codes. */
 enum {
@@ -45,6 +45,13 @@ enum {
 
 /* Element types. */
 enum { SAGE_ATTENTION_FLOAT32 = 0, SAGE_ATTENTION_FLOAT64 = 1 };
+
+/* How a table of rows is kept. PLAIN: elements of `dtype`. The others take fewer bytes, need dtype = FLOAT32, and are made
+ * float32 again where they are read; there are no gradients through them.
+ *   FLOAT16   IEEE binary16
+ *   BFLOAT16  the upper half of a float32
+ *   INT8      a signed byte times the scale of its row: float32 scales, one for each source */
+enum { SAGE_ATTENTION_PLAIN = 0, SAGE_ATTENTION_FLOAT16 = 1, SAGE_ATTENTION_BFLOAT16 = 2, SAGE_ATTENTION_INT8 = 3 };
 
 /* Index types. */
 enum { SAGE_ATTENTION_INT32 = 0, SAGE_ATTENTION_INT64 = 1 };
@@ -347,6 +354,10 @@ typedef struct sage_attention_problem {
                                 * gradients of scores the digits by which it exceeds what it is added to */
     int32_t num_threads;
     int32_t weights_before_dropout; /* 1: `weights` are those before dropout */
+    int32_t values_kind;       /* SAGE_ATTENTION_PLAIN, ...; GATV2: also of the keys */
+    int32_t keys_kind;         /* DOT */
+    const float *value_scales; /* [S] with values_kind INT8; else not read */
+    const float *key_scales;   /* [S] with keys_kind INT8; else not read */
 } sage_attention_problem;
 
 /* What a forward pass writes. Those after `out` may be null; backward needs what is marked. */
@@ -355,7 +366,8 @@ typedef struct sage_attention_result {
     void *edge_out;     /* [R, H, D]  DOT with edge features: sum of weight * edge_features          (backward) */
     void *row_max;      /* [R, H]     largest score of the row                                       (backward) */
     void *row_sum;      /* [R, H]     sum of exp(score - row_max)                                    (backward) */
-    void *positive_out; /* [R, H, C]  GAT: that sum over edges whose score is positive  (backward to target_logits) */
+    void *positive_out; /* [R, H, C]  GAT: that sum over edges whose score is positive  (backward to target_logits);
+                                      only of PLAIN values */
     void *positive_sum; /* [R, H]     GAT: sum of weights before dropout over those     (backward to target_logits) */
     void *weights;      /* [M, H]     softmax weights by edge row; rows of edges not attended are left as they are;
                                       only where all in-edges are attended */
@@ -395,10 +407,12 @@ SAGE_ATTENTION_API int32_t sage_attention_backward(const sage_attention_problem 
                                                    const sage_attention_gradients *gradients);
 
 /* out_i = sum over the in-edges of i of edge_values * values_j, the plain weighted sum (a sparse times a dense matrix).
- *   edge_values [num_edges] of dtype or null (all 1); values [num_sources, channels]; out [num_targets, channels]. */
+ *   edge_values [num_edges] of dtype or null (all 1); values [num_sources, channels], kept as values_kind says;
+ *   value_scales [num_sources] with INT8, else not read; out [num_targets, channels] of dtype. */
 SAGE_ATTENTION_API int32_t sage_attention_aggregate(const sage_attention_graph *graph, int32_t dtype,
-                                                    const void *edge_values, const void *values, int64_t channels,
-                                                    void *out, int32_t num_threads);
+                                                    const void *edge_values, const void *values, int32_t values_kind,
+                                                    const float *value_scales, int64_t channels, void *out,
+                                                    int32_t num_threads);
 
 #ifdef __cplusplus
 }

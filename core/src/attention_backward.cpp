@@ -245,6 +245,11 @@ extern "C" int32_t sage_attention_backward(const sage_attention_problem* problem
                                            const sage_attention_transposed* transposed,
                                            const sage_attention_gradients* gradients) {
     SAGE_TRY(check_problem(problem));
+    if (problem->values_kind != SAGE_ATTENTION_PLAIN || problem->keys_kind != SAGE_ATTENTION_PLAIN) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected 0 (plain), as other kinds have no gradients, got %d",
+                    problem->values_kind ? "values_kind" : "keys_kind",
+                    problem->values_kind ? problem->values_kind : problem->keys_kind);
+    }
     SAGE_TRY(check_gradients(*problem, result, gradients));
     const sage_attention_problem& p = *problem;
     const sage_attention_gradients& g = *gradients;

@@ -15,6 +15,10 @@ int32_t check_result(const sage_attention_problem& p, const sage_attention_resul
     if ((result->positive_out == nullptr) != (result->positive_sum == nullptr)) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "positive_sum: expected both or neither of positive_out and positive_sum, got one");
     }
+    if (result->positive_out && p.values_kind != SAGE_ATTENTION_PLAIN) {
+        return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "positive_out: expected null with values_kind %d, got an array",
+                    p.values_kind);
+    }
     if (result->weights && !attends_whole_graph(p)) {
         return fail(SAGE_ATTENTION_INVALID_ARGUMENT,
                     "weights: expected null where in-edges are sampled or targets chosen, got an array");

@@ -54,12 +54,19 @@ int32_t check_sizes(const sage_attention_problem& p) {
     if (p.weights_before_dropout != 0 && p.weights_before_dropout != 1) {
         return invalid("weights_before_dropout", "0 or 1", p.weights_before_dropout);
     }
+    SAGE_TRY(check_table_kind("values_kind", p.values_kind, p.dtype));
+    SAGE_TRY(check_table_kind("keys_kind", p.keys_kind, p.dtype));
+    if (p.keys_kind != SAGE_ATTENTION_PLAIN && p.score != SAGE_ATTENTION_DOT) {
+        return invalid("keys_kind", "0 (plain) but with score 2", p.keys_kind);
+    }
     return SAGE_ATTENTION_OK;
 }
 
 int32_t check_inputs(const sage_attention_problem& p) {
     const int64_t sources = p.graph.num_sources, rows = p.num_rows, width = p.heads * p.channels;
     SAGE_TRY(check_array("values", p.values, sources * width));
+    if (p.values_kind == SAGE_ATTENTION_INT8) SAGE_TRY(check_array("value_scales", p.value_scales, sources));
+    if (p.keys_kind == SAGE_ATTENTION_INT8) SAGE_TRY(check_array("key_scales", p.key_scales, sources));
     if (p.score == SAGE_ATTENTION_GAT) {
         SAGE_TRY(check_array("source_logits", p.source_logits, sources * p.heads));
     } else {
@@ -139,6 +146,14 @@ int32_t check_array(const char* name, const void* p, int64_t elements) {
     return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "%s: expected an array, got null", name);
 }
 
+int32_t check_table_kind(const char* name, int32_t kind, int32_t dtype) {
+    if (kind < SAGE_ATTENTION_PLAIN || kind > SAGE_ATTENTION_INT8) return invalid(name, "0, 1, 2 or 3", kind);
+    if (kind != SAGE_ATTENTION_PLAIN && dtype != SAGE_ATTENTION_FLOAT32) {
+        return invalid(name, "0 (plain) with dtype 1 (float64)", kind);
+    }
+    return SAGE_ATTENTION_OK;
+}
+
 int32_t check_problem(const sage_attention_problem* problem) {
     if (!problem) return fail(SAGE_ATTENTION_INVALID_ARGUMENT, "problem: expected a structure, got null");
     if (problem->struct_size != static_cast<int64_t>(sizeof(sage_attention_problem))) {
@@ -173,6 +188,10 @@ AttentionTask base_task(const sage_attention_problem& p) {
     t.dropout = p.dropout;
     t.values = p.values;
     t.keys = p.score == SAGE_ATTENTION_GATV2 ? p.values : p.keys;
+    t.values_kind = p.values_kind;
+    t.value_scales = p.value_scales;
+    t.keys_kind = p.score == SAGE_ATTENTION_GATV2 ? p.values_kind : p.keys_kind;
+    t.key_scales = p.score == SAGE_ATTENTION_GATV2 ? p.value_scales : p.key_scales;
     t.queries = p.queries;
     t.source_logits = p.source_logits;
     t.target_logits = p.target_logits;

@@ -14,6 +14,9 @@ int32_t check_problem(const sage_attention_problem* problem);
 // `p` may be null only where it would hold no element.
 int32_t check_array(const char* name, const void* p, int64_t elements);
 
+// SAGE_ATTENTION_PLAIN, or another kind where dtype is float32.
+int32_t check_table_kind(const char* name, int32_t kind, int32_t dtype);
+
 // The part of a task that is the same for every pass over the problem. GATV2's edge_weight is left to the drivers,
 // which hold its transpose.
 AttentionTask base_task(const sage_attention_problem& problem);

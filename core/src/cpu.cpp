@@ -36,14 +36,15 @@ uint64_t xgetbv0() {
 #endif
 }
 
-// AVX2 and FMA in the processor, and the upper register halves saved by the operating system.
+// AVX2, FMA and F16C in the processor (it has all or none, unless a hypervisor hides some), and the upper register
+// halves saved by the operating system.
 bool detect_avx2() {
     uint32_t r[4];
     cpuid(0, 0, r);
     if (r[0] < 7) return false;
     cpuid(1, 0, r);
-    const bool osxsave = (r[2] >> 27) & 1, avx = (r[2] >> 28) & 1, fma = (r[2] >> 12) & 1;
-    if (!osxsave || !avx || !fma || (xgetbv0() & 6) != 6) return false;
+    const bool osxsave = (r[2] >> 27) & 1, avx = (r[2] >> 28) & 1, fma = (r[2] >> 12) & 1, f16c = (r[2] >> 29) & 1;
+    if (!osxsave || !avx || !fma || !f16c || (xgetbv0() & 6) != 6) return false;
     cpuid(7, 0, r);
     return (r[1] >> 5) & 1;
 }

@@ -19,7 +19,7 @@ struct Sum {
         }
     }
     int32_t run(int32_t num_threads = 1) {
-        return sage_attention_aggregate(&c.problem.graph, o.dtype, factors.data(), c.inputs[kValues].data(), o.channels, out.data(), num_threads);
+        return sage_attention_aggregate(&c.problem.graph, o.dtype, factors.data(), c.inputs[kValues].data(), 0, nullptr, o.channels, out.data(), num_threads);
     }
     int64_t source(int64_t e) const {
         return o.index_type == SAGE_ATTENTION_INT32 ? static_cast<const int32_t*>(c.indices.data())[e] : c.indices.ids()[e];
@@ -85,7 +85,7 @@ void nothing_to_sum() {
         Sum sum(o, true);
         CHECK_OK(sum.run());
         CHECK(sum.out.holds_only(0) && sum.out.intact());
-        CHECK_OK(sage_attention_aggregate(&sum.c.problem.graph, 0, nullptr, nullptr, 5, targets ? sum.out.data() : nullptr, 1));
+        CHECK_OK(sage_attention_aggregate(&sum.c.problem.graph, 0, nullptr, nullptr, 0, nullptr, 5, targets ? sum.out.data() : nullptr, 1));
     }
 }
 
@@ -98,10 +98,10 @@ void refuse(const F& call, const char* start) {
 
 void refuses() {
     const auto with = [](Sum& s, int32_t dtype, const void* values, int64_t channels, void* out, int32_t threads) {
-        return sage_attention_aggregate(&s.c.problem.graph, dtype, s.factors.data(), values, channels, out, threads);
+        return sage_attention_aggregate(&s.c.problem.graph, dtype, s.factors.data(), values, 0, nullptr, channels, out, threads);
     };
     const int64_t huge = INT64_MAX;
-    refuse([](Sum& s) { return sage_attention_aggregate(nullptr, 0, nullptr, s.out.data(), 1, s.out.data(), 1); }, "graph");
+    refuse([](Sum& s) { return sage_attention_aggregate(nullptr, 0, nullptr, s.out.data(), 0, nullptr, 1, s.out.data(), 1); }, "graph");
     refuse([&](Sum& s) { return with(s, 2, s.out.data(), 5, s.out.data(), 1); }, "dtype");
     refuse([&](Sum& s) { return with(s, -1, s.out.data(), 5, s.out.data(), 1); }, "dtype");
     refuse([&](Sum& s) { return with(s, 0, nullptr, 5, s.out.data(), 1); }, "values");

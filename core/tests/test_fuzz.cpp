@@ -63,7 +63,7 @@ CaseOptions random_options(Random& random) {
 void break_problem(Case& c, Random& random) {
     sage_attention_problem& p = c.problem;
     const int64_t v = odd_number(random);
-    switch (random.below(22)) {
+    switch (random.below(24)) {
         case 0: p.struct_size = v; break;
         case 1: p.score = odd_int32(random); break;  // often: the arrays of another score are null
         case 2: p.dtype = random.chance(2) ? 2 : -1; break;
@@ -85,6 +85,8 @@ void break_problem(Case& c, Random& random) {
         case 18: p.graph.num_edges = v; break;
         case 19: if (c.rows > 0 && p.targets) c.targets.ids()[random.below(c.rows)] = v; break;
         case 20: if (c.edges > 0 && p.edge_ids) c.edge_ids.ids()[random.below(c.edges)] = v < 0 || v >= c.edge_rows ? v : -1; break;
+        case 21: p.values_kind = odd_int32(random); break;
+        case 22: p.keys_kind = odd_int32(random); break;
         default: break;
     }
 }
@@ -160,6 +162,32 @@ void attention(Random& random) {
     CHECK(c.intact() && indptr.intact() && indices.intact() && positions.intact());
 }
 
+// Any bytes are a packed table.
+void packed_attention(Random& random) {
+    CaseOptions o = random_options(random);
+    o.dtype = SAGE_ATTENTION_FLOAT32;
+    Case c(o);
+    Guarded scales;
+    scales.allocate(o.sources * 4, 0);
+    c.problem.values_kind = static_cast<int32_t>(random.below(4));
+    c.problem.keys_kind = o.score == SAGE_ATTENTION_DOT ? static_cast<int32_t>(random.below(4)) : 0;
+    c.problem.value_scales = c.problem.key_scales = static_cast<const float*>(scales.data());
+    c.result.positive_out = c.result.positive_sum = nullptr;
+    const bool fine = random.chance(2);
+    if (!fine) {
+        if (random.chance(2)) break_problem(c, random);
+        if (random.chance(3)) break_graph(c, random);
+        if (random.chance(2)) break_pointers(c, random);
+        if (random.chance(9)) c.problem.value_scales = nullptr;
+    }
+    const int32_t forward = c.forward();
+    note(forward, "packed forward");
+    CHECK(!fine || forward == SAGE_ATTENTION_OK);
+    CHECK(forward == SAGE_ATTENTION_OK || c.untouched());
+    note(c.backward(), "packed backward");
+    CHECK(c.intact() && scales.intact());
+}
+
 void aggregation(Random& random) {
     CaseOptions o = random_options(random);
     o.heads = 1;
@@ -169,11 +197,16 @@ void aggregation(Random& random) {
     factors.allocate(c.edges * c.element(), 0);
     if (random.chance(2)) break_graph(c, random);
     const int64_t channels = random.chance(9) ? -random.below(3) : o.channels;
+    // Any bytes are a packed table, of fewer of them than there are.
+    const int32_t kind = random.chance(2) ? 0 : random.chance(9) ? odd_int32(random) : static_cast<int32_t>(1 + random.below(3));
+    Guarded scales;
+    scales.allocate(o.sources * 4, 0);
     note(sage_attention_aggregate(&c.problem.graph, random.chance(9) ? odd_int32(random) | 2 : o.dtype,
                                   random.chance(2) ? factors.data() : nullptr, random.chance(9) ? nullptr : c.inputs[kValues].data(),
-                                  channels, random.chance(9) ? nullptr : out.data(), random.chance(9) ? -1 : o.num_threads),
+                                  kind, random.chance(9) ? nullptr : static_cast<const float*>(scales.data()), channels, random.chance(9) ? nullptr : out.data(),
+                                  random.chance(9) ? -1 : o.num_threads),
          "aggregate");
-    CHECK(c.intact() && out.intact() && factors.intact());
+    CHECK(scales.intact() && c.intact() && out.intact() && factors.intact());
 }
 
 void sampling(Random& random) {
@@ -284,6 +317,7 @@ int main(int argc, char** argv) {
         Random random{seed * 1000003 + static_cast<uint64_t>(round)};
         const int before = test_failures();
         attention(random);
+        packed_attention(random);
         aggregation(random);
         sampling(random);
         hops(random);

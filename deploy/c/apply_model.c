@@ -39,7 +39,8 @@ static float *project_sparse(const features *f, const layer *l, int normalize_ro
     graph.num_edges = entries;
     graph.index_type = SAGE_ATTENTION_INT32;
     graph.trusted = 0;
-    check(sage_aggregate(&graph, SAGE_ATTENTION_FLOAT32, factors, transposed, width, values, threads));
+    check(sage_aggregate(&graph, SAGE_ATTENTION_FLOAT32, factors, transposed, SAGE_ATTENTION_PLAIN, NULL, width, values,
+                         threads));
     free(transposed);
     free(factors);
     return values;

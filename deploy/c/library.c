@@ -16,7 +16,8 @@ const char *(*sage_last_error)(void);
 int32_t (*sage_abi_version)(void);
 int32_t (*sage_coo_to_csc)(const void *, const void *, int32_t, int64_t, int64_t, int64_t, int64_t *, void *,
                            int64_t *);
-int32_t (*sage_aggregate)(const sage_attention_graph *, int32_t, const void *, const void *, int64_t, void *, int32_t);
+int32_t (*sage_aggregate)(const sage_attention_graph *, int32_t, const void *, const void *, int32_t, const float *, int64_t,
+                          void *, int32_t);
 int32_t (*sage_forward)(const sage_attention_problem *, const sage_attention_result *);
 
 /* Never run: the compiler holds the pointers' types against the header's functions. */

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .guided_attending import AttentionErrors, attention_error, guided_attention, neighbour_means
     from .guided_sampling import GatScores, GuidedOneHop
     from .inference import NodeClassifier, load_model
+    from .quantized import QuantizationError, QuantizedTable, quantize
+    from .quantized_report import QuantizationReport, quantization_report
     from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
     from .walks import RandomWalker, RandomWalks, random_walk
 
@@ -31,6 +33,9 @@ __all__ = [
     "NativeError",
     "NodeClassifier",
     "OneHop",
+    "QuantizationError",
+    "QuantizationReport",
+    "QuantizedTable",
     "RandomWalker",
     "RandomWalks",
     "SageAttentionError",
@@ -45,6 +50,8 @@ __all__ = [
     "guided_attention",
     "load_model",
     "neighbour_means",
+    "quantization_report",
+    "quantize",
     "random_walk",
     "sample_neighbours",
     "sample_one_hop",
@@ -60,6 +67,9 @@ _LAZY = {
     "GuidedOneHop": "guided_sampling",
     "NodeClassifier": "inference",
     "OneHop": "sampling",
+    "QuantizationError": "quantized",
+    "QuantizationReport": "quantized_report",
+    "QuantizedTable": "quantized",
     "RandomWalker": "walks",
     "RandomWalks": "walks",
     "SampledSubgraph": "sampling",
@@ -72,6 +82,8 @@ _LAZY = {
     "guided_attention": "guided_attending",
     "load_model": "inference",
     "neighbour_means": "guided_attending",
+    "quantization_report": "quantized_report",
+    "quantize": "quantized",
     "random_walk": "walks",
     "sample_neighbours": "sampling",
     "sample_one_hop": "sampling",

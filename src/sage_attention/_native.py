@@ -27,6 +27,7 @@ __all__ = [
     "GUIDES",
     "SCORES",
     "STRATEGIES",
+    "TABLE_KINDS",
     "Gradients",
     "GraphArgument",
     "Guide",
@@ -48,11 +49,12 @@ __all__ = [
     "library",
 ]
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 _VARIABLE = "SAGE_ATTENTION_LIBRARY"
 _INVALID_ARGUMENT, _OUT_OF_MEMORY, _UNSUPPORTED = 1, 2, 3
 FLOAT32, FLOAT64 = 0, 1
 INT32, INT64 = 0, 1
+TABLE_KINDS = {"plain": 0, "float16": 1, "bfloat16": 2, "int8": 3}
 SCORES = {"gat": 0, "gatv2": 1, "dot": 2}
 STRATEGIES = {"uniform": 0, "last": 1, "labor": 2, "labor_sequential": 3, "recency": 4}
 GUIDES = {"top_attention": 0, "importance": 1}
@@ -232,6 +234,10 @@ class Problem(Structure):
         ("bias", c_void_p),
         ("num_threads", c_int32),
         ("weights_before_dropout", c_int32),
+        ("values_kind", c_int32),
+        ("keys_kind", c_int32),
+        ("value_scales", c_void_p),
+        ("key_scales", c_void_p),
     ]
 
 
@@ -358,7 +364,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "sage_attention_aggregate": (
         c_int32,
-        [POINTER(GraphArgument), c_int32, c_void_p, c_void_p, c_int64, c_void_p, c_int32],
+        [POINTER(GraphArgument), c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_int32],
     ),
 }
 

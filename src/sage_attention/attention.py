@@ -20,6 +20,7 @@ from . import _native
 from ._arrays import as_numpy, integer, integers, unsigned_seed
 from .errors import ArgumentError
 from .graph import Graph
+from .quantized import QuantizedTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,6 +85,8 @@ _EDGE_PARTNER = {"gat": "edge_weight", "gatv2": "edge_weight", "dot": "edge_quer
 class AttentionInputs:
     """One attention problem. All float arrays have one dtype, float32 or float64.
 
+    For inference `values` and `keys` may be ``QuantizedTable``s, beside float32 arrays.
+
     Attributes:
         score: How an edge from source j to target i is scored, per head:
             ``"gat"``: LeakyReLU(source_logits_j + target_logits_i [+ edge_weight . e_ij]),
@@ -115,8 +118,8 @@ class AttentionInputs:
 
     score: str
     graph: Graph
-    values: Floats
-    keys: Floats | None = None
+    values: Floats | QuantizedTable
+    keys: Floats | QuantizedTable | None = None
     queries: Floats | None = None
     source_logits: Floats | None = None
     target_logits: Floats | None = None
@@ -155,6 +158,11 @@ class AttentionInputs:
     def edge_channels(self) -> int:
         """D, 0 without edge features."""
         return 0 if self.edge_features is None else int(self.edge_features.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers worked with: that of `values`, float32 where those are quantized."""
+        return np.dtype(np.float32) if isinstance(self.values, QuantizedTable) else self.values.dtype
 
     @property
     def attends_whole_graph(self) -> bool:
@@ -225,16 +233,18 @@ def _checked(inputs: AttentionInputs) -> AttentionInputs:
     if inputs.targets is not None:
         changes["targets"] = integers("targets", inputs.targets, (None,)).astype(np.int64, copy=False)
     rows = len(changes["targets"]) if "targets" in changes else graph.num_targets
-    values = as_numpy("values", inputs.values)
-    if values.ndim != 3 or values.dtype not in _DTYPES:
-        raise ArgumentError("values", "a float32 or float64 array [S, H, C]", f"{values.dtype} {list(values.shape)}")
+    values, dtype = _value_table(inputs.values, ("S", "H", "C"))
     heads, channels = values.shape[1:]
     if heads < 1 or channels < 1:
         raise ArgumentError("values", "at least one head and one channel", f"shape {list(values.shape)}")
     sizes = {"S": graph.num_sources, "R": rows, "E": graph.num_edges, "H": heads, "C": channels}
     sizes["H*C"] = heads * channels
     for name in ("values", "edge_features", *(n for n in shapes if n not in ("values", "edge_features"))):
-        changes[name] = _float_array(name, getattr(inputs, name), shapes[name], sizes, values.dtype)
+        value = values if name == "values" else getattr(inputs, name)
+        if name in ("values", "keys") and isinstance(value, QuantizedTable):
+            changes[name] = _quantized(name, value, shapes[name], sizes, dtype)
+        else:
+            changes[name] = _float_array(name, value, shapes[name], sizes, dtype)
     for name in {n for score in _SHAPES.values() for n in score} - set(shapes):
         if getattr(inputs, name) is not None:
             raise ArgumentError(name, f"None for score {inputs.score!r}", "an array")
@@ -263,6 +273,52 @@ def _float_array(
     return np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED"))
 
 
+def _value_table(value: Any, shape: tuple[str, ...]) -> tuple[Any, np.dtype[Any]]:
+    """`values` as an array or a table, and the dtype that is worked in."""
+    if isinstance(value, QuantizedTable):
+        if value.ndim != len(shape):
+            raise ArgumentError("values", f"a table [{', '.join(shape)}]", f"shape {list(value.shape)}")
+        return value, np.dtype(np.float32)
+    array = as_numpy("values", value)
+    if array.ndim != len(shape) or array.dtype not in _DTYPES:
+        hint = "for inference from float16: QuantizedTable(values)" if array.dtype == np.float16 else ""
+        expected = f"a float32 or float64 array [{', '.join(shape)}]"
+        raise ArgumentError("values", expected, f"{array.dtype} {list(array.shape)}", hint)
+    return array, array.dtype
+
+
+def _quantized(
+    name: str, table: QuantizedTable, shape: tuple[str, ...], sizes: dict[str, int], dtype: np.dtype[Any]
+) -> QuantizedTable:
+    wanted = tuple(sizes.get(letter, -1) for letter in shape)
+    if table.shape != wanted:
+        text = ", ".join(f"{letter}={size}" for letter, size in zip(shape, wanted))
+        raise ArgumentError(name, f"shape [{text}]", f"{list(table.shape)}")
+    if dtype != np.float32:
+        raise ArgumentError(name, f"{dtype}, as values", f"a table of {table.kind}", "quantized tables go with float32")
+    return table
+
+
+def _table_arguments(name: str, table: Floats | QuantizedTable | None) -> dict[str, int | None]:
+    """A table as the library takes it: address, kind and scales."""
+    if isinstance(table, QuantizedTable):
+        scales = _native.address(table.scales)
+        data, kind = _native.address(table.data), _native.TABLE_KINDS[table.kind]
+        return {name: data, f"{name}_kind": kind, f"{name.removesuffix('s')}_scales": scales}
+    return {name: _native.address(table)}
+
+
+def _refuse_quantized(inputs: AttentionInputs) -> None:
+    for name in ("values", "keys"):
+        if isinstance(getattr(inputs, name), QuantizedTable):
+            raise ArgumentError(
+                name,
+                "a float32 or float64 array where gradients are wanted",
+                f"a table of {getattr(inputs, name).kind}",
+                "there are no gradients through a quantized table: train with the numbers it was made from",
+            )
+
+
 def _graph(value: Any) -> Graph:
     if not isinstance(value, Graph):
         raise ArgumentError("graph", "a sage_attention.Graph", type(value).__name__)
@@ -285,7 +341,7 @@ def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem
     return _native.Problem(
         struct_size=ctypes.sizeof(_native.Problem),
         score=_native.SCORES[inputs.score],
-        dtype=_native.float_type(inputs.values.dtype),
+        dtype=_native.float_type(inputs.dtype),
         graph=graph._argument(),  # noqa: SLF001
         edge_ids=address(graph.edge_ids),
         num_edge_rows=graph.num_edges,
@@ -304,8 +360,8 @@ def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem
         scale=inputs.used_scale,
         dropout=float(inputs.dropout),
         dropout_seed=integer("dropout_seed", inputs.dropout_seed, 0, 2**64 - 1),
-        values=address(inputs.values),
-        keys=address(inputs.keys),
+        **_table_arguments("values", inputs.values),
+        **_table_arguments("keys", inputs.keys),
         queries=address(inputs.queries),
         source_logits=address(inputs.source_logits),
         target_logits=address(inputs.target_logits),
@@ -335,10 +391,11 @@ def attention_forward(
         num_threads: 0 is one per core; the result is the same for any number.
 
     Returns:
-        The outputs, of the dtype of ``inputs.values``.
+        The outputs, of the dtype of ``inputs.values``; float32 where those are a ``QuantizedTable``.
 
     Raises:
-        ArgumentError: An input is missing, superfluous, or of the wrong type or shape.
+        ArgumentError: An input is missing, superfluous, or of the wrong type or shape; or a table is quantized and
+            `for_backward` asked for.
 
     Example:
         >>> from sage_attention import Graph
@@ -349,6 +406,8 @@ def attention_forward(
         array([[1., 1.]], dtype=float32)
     """
     inputs = _checked(inputs)
+    if for_backward:
+        _refuse_quantized(inputs)
     if return_weights and not inputs.attends_whole_graph:
         raise ArgumentError(
             "return_weights",
@@ -356,7 +415,7 @@ def attention_forward(
             "True",
             "sample first, then attend over the sample's own graph",
         )
-    rows, heads, channels, dtype = inputs.num_rows, inputs.heads, inputs.channels, inputs.values.dtype
+    rows, heads, channels, dtype = inputs.num_rows, inputs.heads, inputs.channels, inputs.dtype
     edges = inputs.edge_channels
     gat = inputs.score == "gat"
     per_row = np.empty((rows, heads), dtype) if for_backward else None
@@ -394,7 +453,8 @@ def attention_backward(
         num_threads: 0 is one per core; the result is the same for any number.
 
     Raises:
-        ArgumentError: A shape or dtype does not fit, or `outputs` lacks what the backward pass needs.
+        ArgumentError: A shape or dtype does not fit, `outputs` lacks what the backward pass needs, or a table is
+            quantized: there are no gradients through one.
 
     Example:
         >>> from sage_attention import Graph
@@ -406,11 +466,12 @@ def attention_backward(
         array([0.5, 0.5, 0. ], dtype=float32)
     """
     inputs = _checked(inputs)
+    _refuse_quantized(inputs)
     if getattr(outputs, "row_max", None) is None:
         raise ArgumentError("outputs", "those of attention_forward(..., for_backward=True)", "no row_max")
     sizes = {"R": inputs.num_rows, "E": inputs.graph.num_edges, "H": inputs.heads, "C": inputs.channels}
     sizes["D"] = inputs.edge_channels
-    dtype = inputs.values.dtype
+    dtype = inputs.dtype
     kept: dict[str, Any] = {
         name: _float_array(f"outputs.{name}", array, shape, sizes, dtype)
         for name, shape in _RESULT_SHAPES.items()
@@ -449,7 +510,7 @@ def attention_backward(
 
 def gat_attention(
     graph: Graph,
-    values: Floats,
+    values: Floats | QuantizedTable,
     source_logits: Floats,
     target_logits: Floats | None = None,
     *,
@@ -461,7 +522,7 @@ def gat_attention(
 
     Args:
         graph: S sources.
-        values: [S, H, C], float32 or float64.
+        values: [S, H, C], float32 or float64, or a ``QuantizedTable`` (the other arrays are float32 then).
         source_logits: [S, H].
         target_logits: [R, H] or None.
         return_weights: Return ``(out, weights)`` with weights [E, H] in the order of the graph's edges.
@@ -487,7 +548,7 @@ def gat_attention(
 
 def gatv2_attention(
     graph: Graph,
-    values: Floats,
+    values: Floats | QuantizedTable,
     queries: Floats,
     attention: Floats,
     *,
@@ -499,7 +560,7 @@ def gatv2_attention(
 
     Args:
         graph: S sources.
-        values: [S, H, C], keys and values, float32 or float64.
+        values: [S, H, C], keys and values, float32 or float64, or a ``QuantizedTable``.
         queries: [R, H, C].
         attention: [H, C].
         return_weights: Return ``(out, weights)``.
@@ -526,8 +587,8 @@ def gatv2_attention(
 def dot_attention(
     graph: Graph,
     queries: Floats,
-    keys: Floats,
-    values: Floats,
+    keys: Floats | QuantizedTable,
+    values: Floats | QuantizedTable,
     *,
     return_weights: bool = False,
     num_threads: int = 0,
@@ -538,8 +599,8 @@ def dot_attention(
     Args:
         graph: S sources.
         queries: [R, H, C], float32 or float64.
-        keys: [S, H, C].
-        values: [S, H, C].
+        keys: [S, H, C], or a ``QuantizedTable``.
+        values: [S, H, C], or a ``QuantizedTable``, whatever `keys` are.
         return_weights: Return ``(out, weights)``.
         num_threads: 0 is one per core.
         **options: Any other field of ``AttentionInputs``.
@@ -566,17 +627,20 @@ def _out(inputs: AttentionInputs, return_weights: bool, num_threads: int) -> Any
     return (outputs.out, outputs.weights) if return_weights else outputs.out
 
 
-def aggregate(graph: Graph, values: Floats, edge_values: Floats | None = None, *, num_threads: int = 0) -> Floats:
+def aggregate(
+    graph: Graph, values: Floats | QuantizedTable, edge_values: Floats | None = None, *, num_threads: int = 0
+) -> Floats:
     """The weighted sum of the neighbours' rows: a sparse times a dense matrix.
 
     Args:
         graph: S sources, R targets.
-        values: [S, C], float32 or float64.
-        edge_values: [E] of the same dtype, in the order of the edges the graph was made from; None is all 1.
+        values: [S, C], float32 or float64, or a ``QuantizedTable``.
+        edge_values: [E] of the same dtype (float32 with a ``QuantizedTable``), in the order of the edges the graph was
+            made from; None is all 1.
         num_threads: 0 is one per core; the result is the same for any number.
 
     Returns:
-        [R, C], of the dtype of `values`; zeros for targets without in-edges.
+        [R, C], of the dtype of `values`, float32 of a ``QuantizedTable``; zeros for targets without in-edges.
 
     Raises:
         ArgumentError: An array is of the wrong type or shape.
@@ -588,25 +652,29 @@ def aggregate(graph: Graph, values: Floats, edge_values: Floats | None = None, *
         array([3.])
     """
     _graph(graph)
-    array = as_numpy("values", values)
-    if array.ndim != 2 or array.dtype not in _DTYPES:
-        got = f"{array.dtype} {list(array.shape)}"
-        raise ArgumentError("values", "a float32 or float64 array [S, C]", got)
+    array, dtype = _value_table(values, ("S", "C"))
     sizes = {"S": graph.num_sources, "E": graph.num_edges, "C": array.shape[1]}
-    rows = _float_array("values", array, ("S", "C"), sizes, array.dtype)
+    rows: Floats | QuantizedTable | None
+    if isinstance(array, QuantizedTable):
+        rows = _quantized("values", array, ("S", "C"), sizes, dtype)
+    else:
+        rows = _float_array("values", array, ("S", "C"), sizes, dtype)
     factors = None
     if edge_values is not None:
-        factors = _float_array("edge_values", edge_values, ("E",), sizes, array.dtype)
+        factors = _float_array("edge_values", edge_values, ("E",), sizes, dtype)
         if factors is not None and graph.edge_ids is not None:
             factors = factors[graph.edge_ids]
-    out = np.empty((graph.num_targets, array.shape[1]), array.dtype)
+    out: Floats = np.empty((graph.num_targets, array.shape[1]), dtype)
+    table = _table_arguments("values", rows)
     if out.size:
         _native.check(
             _native.library().sage_attention_aggregate(
                 ctypes.byref(graph._argument()),  # noqa: SLF001
-                _native.float_type(array.dtype),
+                _native.float_type(dtype),
                 _native.address(factors),
-                _native.address(rows),
+                table["values"],
+                table.get("values_kind", _native.TABLE_KINDS["plain"]),
+                table.get("value_scales"),
                 array.shape[1],
                 _native.address(out),
                 integer("num_threads", num_threads, 0, 2**31 - 1),

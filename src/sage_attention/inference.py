@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .quantized import QuantizedTable
+
     Floats = NDArray[np.float32]
+    Keep = Callable[[Floats], Floats | QuantizedTable]
 
 __all__ = ["ModelConfig", "NodeClassifier", "load_model", "with_self_loops"]
 
@@ -269,13 +272,17 @@ class NodeClassifier:
                 with np.errstate(over="ignore"):  # `load_model` refuses what becomes infinite
                     self.tensors[name] = np.ascontiguousarray(tensor, dtype=np.float32)
 
-    def forward(self, graph: Graph, features: Any = None, *, num_threads: int = 0) -> tuple[Floats, Floats]:
+    def forward(
+        self, graph: Graph, features: Any = None, *, num_threads: int = 0, keep: Keep | None = None
+    ) -> tuple[Floats, Floats]:
         """Runs all layers over all nodes.
 
         Args:
             graph: N nodes; a self loop is put at each, in place of those that are there.
             features: float32 [N, F], dense or SciPy sparse; not looked at by a model that reads in-degrees.
             num_threads: 0 is one per core.
+            keep: What each layer's projected values, float32 [N, H, C], are attended as: a function that returns them
+                or a ``QuantizedTable`` of them, as ``quantization_report`` passes one. None: as they are.
 
         Returns:
             Logits float32 [N, K], and embeddings: the activations before the last layer, float32 [N, H*C] (with one
@@ -293,9 +300,11 @@ class NodeClassifier:
             raise ArgumentError("features", expected, "none" if shape is None else f"shape {list(shape)}")
         features = _checked_csr(features) if hasattr(features, "tocsr") else np.asarray(features, dtype=np.float32)
         x = normalized(features, self.config.normalize)
-        return self.forward_normalized(looped, x, num_threads=num_threads)
+        return self.forward_normalized(looped, x, num_threads=num_threads, keep=keep)
 
-    def forward_normalized(self, looped: Graph, features: Any, *, num_threads: int = 0) -> tuple[Floats, Floats]:
+    def forward_normalized(
+        self, looped: Graph, features: Any, *, num_threads: int = 0, keep: Keep | None = None
+    ) -> tuple[Floats, Floats]:
         """``forward`` for callers that keep ``with_self_loops(graph)`` and the normalised features."""
         x = features
         embeddings: Floats | None = None
@@ -307,7 +316,7 @@ class NodeClassifier:
             last = layer == self.config.layers - 1
             out = gat_attention(
                 looped,
-                values,
+                values if keep is None else keep(values),
                 np.einsum("nhc,hc->nh", values, att_src[0]),
                 np.einsum("nhc,hc->nh", values, att_dst[0]),
                 bias=None if last else bias.reshape(heads, channels),

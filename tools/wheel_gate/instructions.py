@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .library import Code, Library
 
-# Code in this section runs only where the processor was found to have AVX2 and FMA (core/src/dispatch.cpp).
+# Code in this section runs only where the processor was found to have AVX2, FMA and F16C (core/src/cpu.cpp).
 WIDE_SECTIONS = (".avx2", "__avx2")
 MOST_FAULTS = 5
 MOST_BEFORE = 4096  # bytes of a file of kernels before its first wide instruction
@@ -29,9 +29,9 @@ LATER_X86 = re.compile(
     r"(add|h)subp[sd]|haddp[sd]|lddqu|mov(d|sh|sl)dup|fisttp|monitorx?|mwaitx?|extrq|insertq|movnts[sd]|popcnt|lzcnt"
     r"|cmpxchg16b|rd(rand|seed|pid|tscp)|(rd|wr)[fg]sbase|xsave\w*|xrstor\w*|clwb|clflushopt|x(begin|end|abort|test)"
 )
-# Encoded like AVX2 and FMA, but none of the two: BMI, F16C, FMA4, VNNI, IFMA, vector AES.
+# Encoded like AVX2, FMA and F16C, but none of the three: BMI, FMA4, VNNI, IFMA, vector AES.
 NOT_AVX2 = re.compile(
-    r"andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|rorx|s(ar|hl|hr)x|vcvtp(h2ps|s2ph)|vfn?m(add|sub|addsub|subadd)[ps][sd]"
+    r"andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|rorx|s(ar|hl|hr)x|vfn?m(add|sub|addsub|subadd)[ps][sd]"
     r"|vpdp\w+|vpmadd52\w+|vaes\w+|vpclmul\w+|vgf2p8\w+"
 )
 LEGACY_PREFIXES = frozenset(b"\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3")
@@ -113,7 +113,7 @@ def wide_instructions(library: Library) -> tuple[int, list[str]]:
             if wide and _may_be_wide(text, family):
                 count += 1
                 continue
-            limit = "AVX2 and FMA" if wide else "the baseline"
+            limit = "AVX2, FMA and F16C" if wide else "the baseline"
             faults.append(f"beyond {limit}: {text} ({family}) at {code.name} {address:#x}")
     return count, _some(faults)
 
@@ -131,7 +131,7 @@ def wide_stretch(library: Library) -> tuple[int, list[str]]:
             if _may_be_wide(text, family):
                 wide.append(address)
             else:
-                faults.append(f"beyond AVX2 and FMA: {text} ({family}) at {code.name} {address:#x}")
+                faults.append(f"beyond AVX2, FMA and F16C: {text} ({family}) at {code.name} {address:#x}")
     if wide:
         begin, end = wide[0], wide[-1]
         starts, references = _flow(library.code)

@@ -66,7 +66,7 @@ SAGE_INLINE void backward_target_row(const AttentionTask& t, const PartialGradie
         const int64_t n = min(s.block, last - e);
         const Rows<T> values{static_cast<const T*>(t.values), s.width, work.neighbours.of(t, e, n)};
         Rows<T> keys{static_cast<const T*>(t.keys), s.width, values.index};
-        target_scores<V>(t, work, fixed, e, n, keys, values.table);
+        target_scores<V>(t, work, fixed, e, n, keys, bytes_of(values));
         const Prefetch prefetch = keys.table == values.table ? Prefetch{4, 8} : kPrefetchAll;
         work.operations.dot(s, n, values, Fixed<T>{grad}, work.gated, prefetch);
         if (grad_edge) add_edge_dots<V>(t, work, n, T(1), EdgeVectors<T>{grad_edge, nullptr}, work.gated);
@@ -160,7 +160,7 @@ SAGE_INLINE void backward_source_row(const AttentionTask& t, const PartialGradie
         Rows<T> queries{static_cast<const T*>(t.queries), s.width, index};
         if (needs_edge_rows(t)) find_edge_rows<V>(t, work, e, n);
         T* const record[] = {work.z, work.maxima, work.inverse, work.mean};
-        gather_heads<V, kRecordFields>(s, n, index, t.records, record, nullptr);
+        gather_heads<V, kRecordFields>(s, n, index, t.records, record, RowBytes{});
         if (t.score == SAGE_ATTENTION_GAT) {
             gat_scores<V>(t, work, n);
         } else if (t.score == SAGE_ATTENTION_GATV2) {

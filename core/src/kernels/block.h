@@ -41,6 +41,7 @@ struct Work {
     // one row of channels or of edge channels per head
     T *sum, *second, *fixed, *edge_sum, *edge_fixed;
     T* shifted;  // [block + 1, width] GATV2 with edge features: rows + projected edge features
+    T* unpacked;  // [block, width] rows of a table that is kept packed, as floats
     size_t bytes;
 
     Work(const AttentionTask& t, void* scratch)
@@ -56,6 +57,8 @@ struct Work {
         for (T** row : edge_channel_rows) *row = arena.take<T>(s.heads * s.edge_channels);
         const bool shift = t.score == SAGE_ATTENTION_GATV2 && t.edge_channels > 0;
         shifted = arena.take<T>(shift ? (s.block + 1) * s.width : 0);
+        const bool packed = t.values_kind != SAGE_ATTENTION_PLAIN || t.keys_kind != SAGE_ATTENTION_PLAIN;
+        unpacked = arena.take<T>(packed ? s.block * s.width : 0);
         bytes = arena.used();
         if (!scratch) return;
         for (int64_t k = 0; k < kMaxBlock + kAhead; ++k) counting[k] = k;
@@ -144,17 +147,18 @@ SAGE_NOINLINE void scatter_edge_heads(const Work<V>& work, int64_t n, const type
 }
 
 // flat[f][e, h] = table[index[e], f, h] for each of kFields: the per-head numbers of a block's neighbours.
-// Fetches the first halves of rows kAhead further on, too, where `then` is given: rows of the same neighbours.
+// Fetches the first parts of rows further on, too, where `then` is given: rows of the same neighbours.
 template <class V, int kFields, int kHeads>
 SAGE_INLINE void gather_fields(const Shape<V>& s, int64_t n, const int64_t* index, const typename V::T* table,
-                               typename V::T* const (&flat)[kFields], const typename V::T* then) {
+                               typename V::T* const (&flat)[kFields], const RowBytes& then) {
     using T = typename V::T;
     const int64_t heads = kHeads > 0 ? kHeads : s.heads, record = heads * kFields;
     const PrefetchRange range(kPrefetchAll, record, 0, record, sizeof(T));
-    const PrefetchRange then_range(then ? Prefetch{0, kGatScores} : Prefetch{}, s.width, 0, s.width, sizeof(T));
+    const PrefetchRange then_range(then.table ? Prefetch{0, kGatScores} : Prefetch{}, then.stride, 0, then.stride, 1);
+    const int64_t ahead = then.table ? then.ahead : kAhead;
     for (int64_t k = 0; k < n; ++k) {
-        range.of(table + index[k + kAhead] * record);
-        if (then) then_range.of(then + index[k + kAhead] * s.width);
+        range.of(table + index[k + ahead] * record);
+        if (then.table) then_range.of(then[k + ahead]);
         const T* from = table + index[k] * record;
         for (int f = 0; f < kFields; ++f) {
             T* to = flat[f] + k * s.head_stride;
@@ -170,7 +174,7 @@ SAGE_INLINE void gather_fields(const Shape<V>& s, int64_t n, const int64_t* inde
 }
 template <class V, int kFields>
 SAGE_NOINLINE void gather_heads(const Shape<V>& s, int64_t n, const int64_t* index, const void* base,
-                                typename V::T* const (&flat)[kFields], const typename V::T* then) {
+                                typename V::T* const (&flat)[kFields], const RowBytes& then) {
     const auto* table = static_cast<const typename V::T*>(base);
     switch (s.heads) {
         case 1:

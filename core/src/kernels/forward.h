@@ -2,6 +2,7 @@
 // Cost per edge: the neighbour's row once from memory, H numbers from the logits (GAT), H exponentials.
 #pragma once
 
+#include "packed.h"
 #include "scores.h"
 
 namespace sage {
@@ -10,13 +11,12 @@ namespace sage {
 // row_factor is what earlier sums, if any, must be multiplied with; row_sum includes the block, lane by lane. Meanwhile
 // `prefetch` of `rows` is fetched; only where an edge is at least one vector of exponentials.
 template <class V>
-SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, bool is_first, const Rows<typename V::T>& rows,
-                               Prefetch prefetch) {
+SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, bool is_first, const RowBytes& rows, Prefetch prefetch) {
     using T = typename V::T;
     const Shape<V>& s = work.s;
     pad<V>(s, n, work.score, -static_cast<T>(HUGE_VAL));
     const int64_t end = s.used(n);
-    const PrefetchRange range(prefetch, s.width, 0, s.width, sizeof(T));
+    const PrefetchRange range(prefetch, rows.stride, 0, rows.stride, 1);
     for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
         // Not -infinity: a whole block of such scores (edges masked out) must weigh nothing, not be no number.
         const V before = is_first ? V::set(V::lowest()) : V::load(work.row_max + q);
@@ -24,7 +24,7 @@ SAGE_INLINE void block_softmax(Work<V>& work, int64_t n, bool is_first, const Ro
         for (int64_t x = q; x < end; x += s.pattern) largest = V::maximum(largest, V::load(work.score + x));
         largest = fold<V>(s, largest, [](V a, V b) SAGE_LAMBDA { return V::maximum(a, b); });
         V sum = V::set(0);
-        int64_t ahead = kAhead;
+        int64_t ahead = rows.ahead;
         for (int64_t x = q; x < end; x += s.pattern) {
             if (q == 0) range.of(rows[ahead++]);
             const V weight = exp_nonpositive(V::load(work.score + x) - largest);
@@ -117,12 +117,23 @@ SAGE_NOINLINE void forward_empty_row(const AttentionTask& t, const Shape<V>& s, 
     fill<V>(t.positive_sum, row, s.heads, 0);
 }
 
+// How a row's neighbours are kept. Double has no other kind than plain.
+template <class V>
+SAGE_INLINE bool has_packed_values(const AttentionTask& t) {
+    return sizeof(typename V::T) == 4 && t.values_kind != SAGE_ATTENTION_PLAIN;
+}
+template <class V>
+SAGE_INLINE bool has_packed_keys(const AttentionTask& t) {
+    return sizeof(typename V::T) == 4 && t.score != SAGE_ATTENTION_GAT && t.keys_kind != SAGE_ATTENTION_PLAIN;
+}
+
 template <class V>
 SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
     using T = typename V::T;
     const Shape<V>& s = work.s;
     const int64_t row = r + t.row_offset, first = t.indptr[r], last = t.indptr[r + 1];
     const bool positives = t.positive_out != nullptr, drop = t.dropout > 0;
+    const bool packed_values = has_packed_values<V>(t), packed_keys = has_packed_keys<V>(t);
     if (first == last) return forward_empty_row<V>(t, s, row);
     const T* fixed = target_share<V>(t, work, row);
     if (t.edge_out) fill<V>(work.edge_sum, 0, s.heads * s.edge_channels, 0);
@@ -130,15 +141,37 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
     for (int64_t e = first; e < last; e += s.block) {
         const int64_t n = min(s.block, last - e);
         const bool is_first = e == first, is_last = e + n == last;
-        const Rows<T> values{static_cast<const T*>(t.values), s.width, work.neighbours.of(t, e, n)};
-        Rows<T> keys{static_cast<const T*>(t.keys), s.width, values.index};
-        target_scores<V>(t, work, fixed, e, n, keys, values.table);
+        const int64_t* const index = work.neighbours.of(t, e, n);
+        Rows<T> values{static_cast<const T*>(t.values), s.width, index};
+        Rows<T> keys{static_cast<const T*>(t.keys), s.width, index};
+        RowBytes rows = bytes_of(values);  // those that are fetched ahead
+        bool packed = false;               // summed as they are
+        if constexpr (sizeof(T) == 4) {
+            if (packed_keys) {
+                const bool shared = t.score == SAGE_ATTENTION_GATV2 && s.head_stride >= V::kWidth;
+                unpack_rows<V>(s, n, PackedRows{t.keys, t.keys_kind, t.key_scales, index},
+                               shared ? Prefetch{0, kUnpacking} : kPrefetchAll, work.unpacked);
+                keys = Rows<T>{work.unpacked, s.width, work.counting};
+            }
+            if (packed_values) {
+                packed = t.score != SAGE_ATTENTION_GATV2;
+                rows.stride = s.width * packed_bytes(t.values_kind);
+                rows.ahead = ahead_of(packed_bytes(t.values_kind));
+                if (!packed) values = keys;
+            }
+        }
+        target_scores<V>(t, work, fixed, e, n, keys, rows);
         if (t.weights) scatter_edge_heads<V>(work, n, work.score, t.weights);
         // How much of the values' rows scores have fetched, and will have been after the exponentials.
         const bool scored = t.score == SAGE_ATTENTION_GAT || keys.table == values.table;
-        const int after_scores = !scored ? 0 : t.score == SAGE_ATTENTION_GAT ? kGatScores : kGatv2Scores;
-        const int after_softmax = s.head_stride < V::kWidth ? after_scores : after_scores + kSoftmax;
-        block_softmax<V>(work, n, is_first, values, Prefetch{after_scores, after_softmax});
+        const bool fetched = values.index != index;
+        int after_scores = !scored ? 0 : t.score == SAGE_ATTENTION_GAT ? kGatScores : kGatv2Scores;
+        int after_softmax = s.head_stride < V::kWidth ? after_scores : after_scores + kSoftmax;
+        if (fetched) {
+            after_scores = s.head_stride < V::kWidth ? 8 : kUnpacking;
+            after_softmax = 8;
+        }
+        block_softmax<V>(work, n, is_first, rows, Prefetch{after_scores, after_softmax});
         if (is_last) {
             for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
                 const V sum = fold_sum<V>(s, V::load(work.row_sum + q));
@@ -163,6 +196,11 @@ SAGE_INLINE void forward_row(const AttentionTask& t, Work<V>& work, int64_t r) {
             const Sum<T> second{work.gated, is_first ? nullptr : work.second, work.row_factor,
                                 is_last ? static_cast<T*>(t.positive_out) + row * s.width : work.second, to_factor};
             work.operations.sum_pair(s, n, values, sum, second, prefetch);
+        } else if (packed) {
+            if constexpr (sizeof(T) == 4) {
+                const PackedRows kept{t.values, t.values_kind, t.value_scales, index};
+                sum_packed_rows<V>(work, n, kept, sum, prefetch);
+            }
         } else {
             work.operations.sum(s, n, values, sum, prefetch);
         }

@@ -39,6 +39,11 @@ struct AttentionTask {
     const void* edge_queries = nullptr;   // [R, H, D]
     const void* bias = nullptr;           // [H, C] or null
 
+    // How values and keys are kept (SAGE_ATTENTION_PLAIN, ...): the forward pass of float alone takes other kinds
+    int32_t values_kind = 0, keys_kind = 0;
+    const float* value_scales = nullptr;  // [S], kind INT8
+    const float* key_scales = nullptr;    // [S], kind INT8; GATV2: = value_scales
+
     // results of the forward pass: written by it, read by the backward ones
     void* out = nullptr;           // [R, H, C]
     void* edge_out = nullptr;      // [R, H, D] or null
@@ -77,6 +82,8 @@ struct AggregateTask {
     int64_t num_edges = 0;
     const void* edge_values = nullptr;  // [num_edges] or null
     const void* values = nullptr;       // [S, C]
+    int32_t values_kind = 0;              // as in AttentionTask
+    const float* value_scales = nullptr;  // [S], kind INT8
     int64_t channels = 0;
     void* out = nullptr;  // [R, C]
 };

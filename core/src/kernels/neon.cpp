@@ -20,6 +20,26 @@ struct F32x4 {
         if (n < 2) return {vcombine_f32(n < 1 ? zero : vld1_lane_f32(p, zero, 0), zero)};
         return {vcombine_f32(vld1_f32(p), n < 3 ? zero : vld1_lane_f32(p + 2, zero, 0))};
     }
+    template <class Packed>
+    static SAGE_INLINE F32x4 load(const Packed* p) {
+        if constexpr (sizeof(Packed) == 2) return widen(vld1_u16(reinterpret_cast<const uint16_t*>(p)), p);
+        uint32_t four;
+        memcpy(&four, p, sizeof(four));
+        return widen(vreinterpret_u16_u32(vdup_n_u32(four)), p);
+    }
+    template <class Packed>
+    static SAGE_INLINE F32x4 load_partial(const Packed* p, int64_t n) {  // n < kWidth
+        const uint64_t few = load_few(p, n * static_cast<int64_t>(sizeof(Packed)));
+        return widen(vcreate_u16(few), p);
+    }
+    // The lowest four elements; the pointer only says of which type.
+    static SAGE_INLINE F32x4 widen(uint16x4_t x, const Float16*) { return {vcvt_f32_f16(vreinterpret_f16_u16(x))}; }
+    static SAGE_INLINE F32x4 widen(uint16x4_t x, const BFloat16*) {
+        return {vreinterpretq_f32_u32(vshll_n_u16(x, 16))};
+    }
+    static SAGE_INLINE F32x4 widen(uint16x4_t x, const Int8*) {
+        return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u16(x)))))};
+    }
     static SAGE_INLINE F32x4 set(float v) { return {vdupq_n_f32(v)}; }
     SAGE_INLINE void store(float* p) const { vst1q_f32(p, x); }
     SAGE_INLINE void store_partial(float* p, int64_t n) const {

@@ -23,7 +23,7 @@ SAGE_NOINLINE void prepare_returned_weights(const AttentionTask& t, Work<V>& wor
         find_edge_rows<V>(t, work, e, n);
         if (positive) {
             Rows<T> keys{nullptr, s.width, work.neighbours.of(t, e, n)};
-            target_scores<V>(t, work, fixed, e, n, keys, static_cast<const T*>(nullptr));
+            target_scores<V>(t, work, fixed, e, n, keys, RowBytes{});
         }
         gather_edge_heads<V>(work, n, t.weights, work.weight);
         gather_edge_heads<V>(work, n, t.grad_weights, work.applied);

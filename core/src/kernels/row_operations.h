@@ -176,11 +176,11 @@ SAGE_INLINE void over_register_blocks(const Shape<V>& s, const F& body) {
     }
 }
 
-template <class V, int VPH, bool kPair>
-SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T>& rows_in,
+template <class V, int VPH, bool kPair, class E>
+SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<E>& rows_in,
                           const Sum<typename V::T>& first_in, const Sum<typename V::T>& second_in, Prefetch prefetch) {
     using T = typename V::T;
-    const Rows<T> rows = rows_in;
+    const Rows<E> rows = rows_in;
     const Sum<T> first = first_in, second = second_in;
     over_register_blocks<V, VPH, kPair ? 4 : 8>(s, [&](int64_t offset, int64_t head, auto access, auto block) SAGE_LAMBDA {
         using Block = decltype(block);
@@ -191,10 +191,10 @@ SAGE_INLINE void sum_rows(const Shape<V>& s, int64_t n, const Rows<typename V::T
             a[v] = V::set(0);
             if constexpr (kPair) b[v] = V::set(0);
         });
-        const PrefetchRange range(prefetch, s.width, offset, N * step, sizeof(T));
+        const PrefetchRange range(prefetch, s.width, offset, N * step, sizeof(E));
         for (int64_t e = 0; e < n; ++e) {
-            range.of(rows[e + kAhead]);
-            const T* row = rows[e] + offset;
+            range.of(rows[e + ahead_of(sizeof(E))]);
+            const E* row = rows[e] + offset;
             const T* w = first.weight + e * s.head_stride + head;
             unrolled<N>([&](int v) SAGE_LAMBDA {
                 const V x = access.load(row + v * step);

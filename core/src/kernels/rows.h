@@ -15,6 +15,11 @@ namespace sage {
 constexpr int64_t kMaxBlock = 32;
 constexpr int64_t kBlockBytes = 16384;  // rows of a block are read twice: the second time from the first-level cache
 constexpr int64_t kAhead = 8;           // edges whose rows are prefetched before they are needed
+constexpr int64_t kMostAhead = 32;      // the same, at most, of elements smaller than a float
+
+// Edges whose rows of elements of that many bytes are prefetched before they are needed: the fewer bytes, the sooner a
+// row is done with, and the more rows fit in what a processor can wait for.
+SAGE_INLINE constexpr int64_t ahead_of(int64_t element) { return element >= 4 ? kAhead : kMostAhead / element; }
 
 template <class V>
 struct Shape {
@@ -40,15 +45,15 @@ struct Shape {
     SAGE_INLINE int64_t used(int64_t n) const { return (n * head_stride + kW - 1) & -kW; }
 };
 
-// The neighbours of edges, as int64 whatever the graph holds, and those kAhead further on. They are translated a
+// The neighbours of edges, as int64 whatever the graph holds, and those kMostAhead further on. They are translated a
 // window at a time: rows have seven edges on average, too few to do it for each. V only keeps copies of this code for
 // different CPU levels apart.
 template <class V>
 class Neighbours {
   public:
-    // index[k], k < n + kAhead, is the neighbour of edge e + k; past the last edge, some neighbour.
+    // index[k], k < n + kMostAhead, is the neighbour of edge e + k; past the last edge, some neighbour.
     SAGE_INLINE const int64_t* of(const AttentionTask& t, int64_t e, int64_t n) {
-        if (e < first_ || e + n + kAhead > first_ + kWindow) fill(t, e);
+        if (e < first_ || e + n + kMostAhead > first_ + kWindow) fill(t, e);
         return index_ + (e - first_);
     }
 
@@ -79,6 +84,21 @@ struct Rows {
     SAGE_INLINE const T* operator[](int64_t k) const { return table + index[k] * stride; }
 };
 
+// The same rows as bytes, whatever they hold: what prefetching needs to know. table null: none.
+struct RowBytes {
+    const unsigned char* table;
+    int64_t stride;
+    const int64_t* index;
+    int64_t ahead;
+
+    SAGE_INLINE const unsigned char* operator[](int64_t k) const { return table + index[k] * stride; }
+};
+template <class T>
+SAGE_INLINE RowBytes bytes_of(const Rows<T>& rows) {
+    return {reinterpret_cast<const unsigned char*>(rows.table), rows.stride * static_cast<int64_t>(sizeof(T)), rows.index,
+            ahead_of(sizeof(T))};
+}
+
 // Which part of the row kAhead further on an operation fetches while it works on a row: eighths [begin, end) of its
 // channels. Operations over the same rows share them, so that fetching goes on evenly: a processor drops what exceeds
 // the twenty or so lines it can wait for.
@@ -86,7 +106,7 @@ struct Prefetch {
     int begin = 0, end = 0;
 };
 constexpr Prefetch kPrefetchAll{0, 8};
-constexpr int kGatScores = 1, kGatv2Scores = 4, kSoftmax = 3;
+constexpr int kGatScores = 1, kGatv2Scores = 4, kSoftmax = 3, kUnpacking = 4;
 
 // The part of `prefetch` that belongs to channels [offset, offset + count) of a row of `width`.
 struct PrefetchRange {
@@ -108,13 +128,19 @@ struct PrefetchRange {
 // How to touch memory: all lanes, or the first `lanes` only (the rest read as zero).
 template <class V>
 struct Whole {
-    SAGE_INLINE V load(const typename V::T* p) const { return V::load(p); }
+    template <class E>
+    SAGE_INLINE V load(const E* p) const {
+        return V::load(p);
+    }
     SAGE_INLINE void store(typename V::T* p, V v) const { v.store(p); }
 };
 template <class V>
 struct Part {
     int64_t lanes;
-    SAGE_INLINE V load(const typename V::T* p) const { return V::load_partial(p, lanes); }
+    template <class E>
+    SAGE_INLINE V load(const E* p) const {
+        return V::load_partial(p, lanes);
+    }
     SAGE_INLINE void store(typename V::T* p, V v) const { v.store_partial(p, lanes); }
 };
 

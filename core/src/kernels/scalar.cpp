@@ -15,6 +15,14 @@ struct One {
     static SAGE_INLINE T lowest() { return sizeof(T) == 4 ? T(-3.4028234663852886e38) : T(-1.7976931348623157e308); }
     static SAGE_INLINE One load(const T* p) { return {*p}; }
     static SAGE_INLINE One load_partial(const T* p, int64_t) { return {*p}; }
+    template <class Packed>
+    static SAGE_INLINE One load(const Packed* p) {
+        return {to_float(*p)};
+    }
+    template <class Packed>
+    static SAGE_INLINE One load_partial(const Packed* p, int64_t) {
+        return {to_float(*p)};
+    }
     static SAGE_INLINE One set(T x) { return {x}; }
     SAGE_INLINE void store(T* p) const { *p = x; }
     SAGE_INLINE void store_partial(T* p, int64_t) const { *p = x; }

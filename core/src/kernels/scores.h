@@ -26,15 +26,15 @@ SAGE_INLINE void gat_scores(const AttentionTask& t, Work<V>& work, int64_t n) {
 }
 
 // GATV2: work.score of neighbours `rows` to which the row `fixed` is added. With edge features `rows` become shifted.
+// Rows in scratch, one after another, need no fetching.
 template <class V>
 SAGE_INLINE void gatv2_scores(const AttentionTask& t, Work<V>& work, int64_t n, Rows<typename V::T>& rows,
                               const typename V::T* fixed) {
     using T = typename V::T;
-    const bool shift = t.edge_channels > 0;
-    if (shift) shift_rows<V>(t, work, n, rows);
+    if (t.edge_channels > 0) shift_rows<V>(t, work, n, rows);
     work.operations.leaky_dot(work.s, n, rows, fixed, static_cast<const T*>(t.attention),
                               static_cast<T>(t.negative_slope), work.score,
-                              shift ? Prefetch{} : Prefetch{0, kGatv2Scores});
+                              rows.index == work.counting ? Prefetch{} : Prefetch{0, kGatv2Scores});
 }
 
 // DOT: work.score of neighbours `rows` with the row `fixed`, already times scale. edge_vectors meet the edge features:
@@ -75,21 +75,22 @@ SAGE_INLINE const typename V::T* target_share(const AttentionTask& t, Work<V>& w
     return work.fixed;
 }
 
-// work.score of a block of in-edges; `keys` are the neighbours of GATV2 and DOT, `values` the rows used next. Sets
+// work.score of a block of in-edges; `keys` are the neighbours of GATV2 and DOT, `next` the rows used next. Sets
 // work.edge_rows, where any is used.
 template <class V>
 SAGE_INLINE void target_scores(const AttentionTask& t, Work<V>& work, const typename V::T* fixed, int64_t e, int64_t n,
-                               Rows<typename V::T>& keys, const typename V::T* values) {
+                               Rows<typename V::T>& keys, const RowBytes& next) {
     using T = typename V::T;
     if (needs_edge_rows(t)) find_edge_rows<V>(t, work, e, n);
     if (t.score == SAGE_ATTENTION_GAT) {
         T* const flat[] = {work.z};
-        gather_heads<V, 1>(work.s, n, keys.index, t.source_logits, flat, values);
+        gather_heads<V, 1>(work.s, n, keys.index, t.source_logits, flat, next);
         gat_scores<V>(t, work, n);
     } else if (t.score == SAGE_ATTENTION_GATV2) {
         gatv2_scores<V>(t, work, n, keys, fixed);
     } else {
-        dot_scores<V>(t, work, n, keys, fixed, EdgeVectors<T>{work.edge_fixed, nullptr}, kPrefetchAll);
+        dot_scores<V>(t, work, n, keys, fixed, EdgeVectors<T>{work.edge_fixed, nullptr},
+                      keys.index == work.counting ? Prefetch{} : kPrefetchAll);
     }
 }
 

@@ -38,7 +38,7 @@ def expected_rows(inputs: AttentionInputs, targets: NDArray[np.int64]) -> NDArra
         [K, H, C].
     """
     graph = inputs.graph
-    values = inputs.values
+    values: NDArray[Any] = np.asarray(inputs.values)
     rows = []
     for target in targets:
         sources = graph.indices[graph.indptr[target] : graph.indptr[target + 1]]

@@ -120,7 +120,7 @@ class Scored:
         self.score = score
         self.inputs = inputs
         self.rows: Floats = np.ascontiguousarray(
-            inputs.values.reshape(-1, problem.heads * problem.channels), np.float32
+            np.reshape(np.asarray(inputs.values), (-1, problem.heads * problem.channels)), np.float32
         )
         self.outputs: AttentionOutputs | None = None
 
