@@ -231,6 +231,26 @@ def test_lengths():
     assert len(nodes_loader(prefetch=0, drop_last=True, batch_size=7)) == 5
 
 
+def test_what_pyg_has_is_there_too():
+    loader = nodes_loader()
+    assert loader.dataset == range(40) != range(41)
+    assert loader.dataset != list(range(40))
+    assert {loader.dataset: 1}[loader.dataset] == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch": 0}, pytest.param({"num_workers": 1}, marks=forks)])
+def test_iterators_without_iter(options):
+    """PyTorch Geometric's users ask for torch's own, to see its worker processes."""
+    loader = nodes_loader(**options)
+    iterator = loader._get_iterator()
+    assert len(getattr(iterator, "_workers", [])) == options.get("num_workers", 0)
+    assert_same(copies(iterator), list(nodes_loader()))
+    assert loader.state_dict()["epoch"] == 0
+    other = nodes_loader()
+    other.set_epoch(1)
+    assert_same(copies(loader), list(other))
+
+
 @pytest.mark.parametrize("break_after", [0, 1, 3])
 def test_an_abandoned_iteration_leaves_no_thread(break_after):
     loader = nodes_loader(prefetch=3)

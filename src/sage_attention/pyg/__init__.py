@@ -13,6 +13,7 @@ except ImportError as error:
     raise MissingDependencyError("torch_geometric", "sage_attention.pyg", "pyg") from error
 
 from .audit import Audit, AuditError, audit
+from .both_ways import BidirectionalNeighborSampler
 from .loader import LinkNeighborLoader, NeighborLoader
 from .negatives import NegativeSampling
 from .sampler import NeighborSampler
@@ -20,6 +21,7 @@ from .sampler import NeighborSampler
 __all__ = [
     "Audit",
     "AuditError",
+    "BidirectionalNeighborSampler",
     "LinkNeighborLoader",
     "NegativeSampling",
     "NeighborLoader",

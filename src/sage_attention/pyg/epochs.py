@@ -49,7 +49,7 @@ class Epochs:
         ArgumentError: An argument is not what is said above.
     """
 
-    _begun: tuple[int, int]  # key of the newest epoch, its first batch
+    _begun: tuple[int, int] | None = None  # key of the newest epoch, its first batch
     _gate: Gate | None = None  # the sampler of workers that start
     _starting: threading.Thread | None = None  # the newest that starts them
 
@@ -108,13 +108,17 @@ class Epochs:
         self._batch = self._skip = batch
 
     def __iter__(self) -> Iterator[Any]:
+        self._begin()
+        return _Counted(self, super().__iter__(), self._run)  # type: ignore[misc]
+
+    def _begin(self) -> tuple[int, int]:
         self._epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         self._batch, self._skip = self._skip, 0
         self._run += 1
         # Either way all of the epoch hangs on one number.
         key = int(torch.randint(0, 2**63 - 1, ())) if self._seed is None else _mixed(self._seed, self._epoch)
         self._begun = key, self._batch
-        return _Counted(self, super().__iter__(), self._run)  # type: ignore[misc]
+        return self._begun
 
     def collate_fn(self, index: Any) -> Any:
         """Samples one batch.
@@ -231,13 +235,18 @@ class _Named(NamedTuple):
 
 
 class _Positions(Sequence[Any]):
-    """Positions among the seeds, which lets batches of them through as they are."""
+    """Positions among the seeds, a range to who compares them, which lets batches of them through as they are."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
     def __len__(self) -> int:
         return self._count
+
+    def __eq__(self, other: object) -> bool:
+        return range(self._count) == other if isinstance(other, range) else self is other
+
+    __hash__ = object.__hash__
 
     def __getitem__(self, index: Any) -> Any:
         return index if isinstance(index, (_Named, AreYouThere)) else range(self._count)[index]
@@ -258,8 +267,10 @@ class _Indices:
         self._sampler = sampler
 
     def __iter__(self) -> Iterator[_Named]:
-        # What is read here and now: by the time of the first batch, another iteration may have begun.
-        return self._named(*self._loader._begun)  # noqa: SLF001
+        # What is read here and now: by the time of the first batch, another iteration may have begun. None has where
+        # users of torch's own _get_iterator, as PyTorch Geometric's tests of cores and threads are, go past __iter__.
+        loader = self._loader
+        return self._named(*(loader._begun or loader._begin()))  # noqa: SLF001
 
     def __len__(self) -> int:
         count, shares = len(self._sampler), int(self._loader._world_size)  # noqa: SLF001

@@ -277,7 +277,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
 
     # ---- sampling
 
-    def _sample(self, seed: Any, seed_time: Any = None) -> SamplerOutput | HeteroSamplerOutput:
+    def _sample(self, seed: Any, seed_time: Any = None, fan_outs: Any = None) -> SamplerOutput | HeteroSamplerOutput:
         """Samples from nodes, or from node type -> nodes, and times alike. PyTorch Geometric's own samplers call it."""
         seeds = seed if isinstance(seed, dict) else {ONE_NODE_TYPE: seed}
         given = seed_time if isinstance(seed_time, dict) else {ONE_NODE_TYPE: seed_time}
@@ -285,7 +285,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         known_times = {name: value for name, value in times.items() if value is not None}
         found = self._sampler.sample(
             seeds,
-            self._fan_outs(),
+            fan_outs or self._fan_outs(),
             seed_times=known_times,
             seed=self._key(),
             **self._options,
