@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader.base import DataLoaderIterator
 
 from sage_attention._arrays import integer
 from sage_attention.errors import ArgumentError
@@ -147,7 +148,15 @@ class Epochs:
             self._share()
             if self._makes_first_batches():
                 return self._while_workers_start()
-        return super()._get_iterator()  # type: ignore[misc,no-any-return]
+        batches = super()._get_iterator()  # type: ignore[misc]
+        if isinstance(batches, DataLoaderIterator):
+            batches.transform_fn = self._gathered  # torch pins what was sampled, not what is then made of it
+        return batches  # type: ignore[no-any-return]
+
+    def _gathered(self, out: Any) -> Any:
+        loader: Any = self
+        batch = loader.filter_fn(out)
+        return pin_memory(batch) if loader.pin_memory and torch.cuda.is_available() else batch  # type: ignore[no-untyped-call]
 
     def _drawn_by_iterators(self) -> int:
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))  # type: ignore[attr-defined]
@@ -184,7 +193,7 @@ class Epochs:
             return super(Epochs, loader)._get_iterator()  # type: ignore[misc,no-any-return]
 
         def finished(batch: Any) -> Any:
-            return batch if self.filter_per_worker else self.filter_fn(batch)  # type: ignore[attr-defined]
+            return batch if self.filter_per_worker else self._gathered(batch)  # type: ignore[attr-defined]
 
         start = Start(gate, begin, loader.num_workers, self._starting)
         self._starting = start.thread
