@@ -240,6 +240,8 @@ def _look_times(batch: Any, known: Known) -> dict[str, int]:
         else:
             continue
         latest = limit(target, view.local[1])
+        if found.is_floating_point() or latest.is_floating_point():
+            found, latest = found.double(), latest.double()
         wrong = found > latest
         if known.strict:
             wrong |= found == latest

@@ -118,7 +118,7 @@ class NodeDraws:
     Args:
         num_nodes: How many there are.
         weight: Numbers [num_nodes], at least 0, or None.
-        time: int64 [num_nodes], or None: nodes younger than a given time are not drawn.
+        time: Numbers [num_nodes], or None: nodes younger than a given time are not drawn.
 
     Raises:
         ValueError: There is another number of weights, or they are negative, or all 0; or there are no nodes.
@@ -130,7 +130,7 @@ class NodeDraws:
 
     def __post_init__(self) -> None:
         self._order: NDArray[np.int64] | None = None
-        self._times: NDArray[np.int64] | None = None
+        self._times: NDArray[Any] | None = None
         self._sums: NDArray[np.float64] | None = None
         if self.num_nodes == 0:
             raise ValueError("There are no nodes to draw negative samples from")
@@ -153,12 +153,12 @@ class NodeDraws:
                 "The 'weight' attribute in 'NegativeSampling' needs finite numbers of at least 0, not all 0"
             )
 
-    def draw(self, shares: NDArray[np.float64], times: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    def draw(self, shares: NDArray[np.float64], times: NDArray[Any] | None) -> NDArray[np.int64]:
         """Nodes at shares of what is allowed.
 
         Args:
             shares: Numbers [n] in [0, 1).
-            times: int64 [n]: nodes younger than that are not drawn. Where all are, the oldest is; or None.
+            times: Numbers [n]: nodes younger than that are not drawn. Where all are, the oldest is; or None.
         """
         allowed = np.full(len(shares), self.num_nodes, np.int64)
         if times is not None and self._times is not None:
@@ -171,7 +171,7 @@ class NodeDraws:
         places = np.minimum(places, np.maximum(allowed - 1, 0))
         return places if self._order is None else self._order[places]
 
-    def weights_of(self, nodes: NDArray[np.int64], time: int | None) -> NDArray[np.float64]:
+    def weights_of(self, nodes: NDArray[np.int64], time: Any) -> NDArray[np.float64]:
         """The weights of nodes, 0 for those younger than `time`."""
         weights = np.ones(len(nodes)) if self._sums is None else self._weights[nodes]
         if time is None or self.time is None:
@@ -184,7 +184,7 @@ def draw_targets_apart(
     draws: NodeDraws,
     sources: NDArray[np.int64],
     known: Sequence[KnownEdges],
-    times: NDArray[np.int64] | None,
+    times: NDArray[Any] | None,
     generator: torch.Generator,
 ) -> NDArray[np.int64]:
     """Targets that no edge leads to from `sources`.
@@ -193,7 +193,7 @@ def draw_targets_apart(
         draws: What they are drawn by.
         sources: int64 [n].
         known: The edges.
-        times: int64 [n] or None, see `NodeDraws.draw`.
+        times: Numbers [n] or None, see `NodeDraws.draw`.
         generator: Of the draws.
 
     Raises:
@@ -208,7 +208,7 @@ def draw_targets_apart(
             return targets
     for place in places.tolist():
         source = int(sources[place])
-        found = _one_apart(draws, source, known, None if times is None else int(times[place]), generator)
+        found = _one_apart(draws, source, known, None if times is None else times[place], generator)
         if found is None:
             raise ArgumentError(
                 "neg_sampling", "strict=False, or sources without an edge to all targets", f"source {source}"
@@ -222,7 +222,7 @@ def draw_pairs_apart(
     target_draws: NodeDraws,
     count: int,
     known: Sequence[KnownEdges],
-    times: NDArray[np.int64] | None,
+    times: NDArray[Any] | None,
     generator: torch.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sources and targets that no edge joins.
@@ -232,7 +232,7 @@ def draw_pairs_apart(
         target_draws: What targets are drawn by.
         count: How many pairs.
         known: The edges.
-        times: int64 [count] or None, see `NodeDraws.draw`.
+        times: Numbers [count] or None, see `NodeDraws.draw`.
         generator: Of the draws.
 
     Raises:
@@ -248,7 +248,7 @@ def draw_pairs_apart(
         if len(places) == 0:
             return sources, targets
     for place in places.tolist():
-        time = None if times is None else int(times[place])
+        time = None if times is None else times[place]
         for source in source_draws.draw(
             _shares(_SOURCES, generator), None if time is None else np.full(_SOURCES, time)
         ).tolist():
@@ -262,7 +262,7 @@ def draw_pairs_apart(
 
 
 def _one_apart(
-    draws: NodeDraws, source: int, known: Sequence[KnownEdges], time: int | None, generator: torch.Generator
+    draws: NodeDraws, source: int, known: Sequence[KnownEdges], time: Any, generator: torch.Generator
 ) -> int | None:
     """A target for one of the few sources that have an edge to nearly all: what is left for it is listed."""
     taken = np.concatenate([edges.targets_of(source) for edges in known])

@@ -66,8 +66,8 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         replace: Draw independently, also where a node has fewer in-edges than the fan-out.
         disjoint: Each seed grows a tree of its own.
         temporal_strategy: With times, "uniform", "last", or "recency", the more likely the younger (see `decay`).
-        time_attr: Attribute that holds integer times of nodes or edges: only what is not younger than the seed
-            is picked. Trees are then disjoint. Goes together with weights.
+        time_attr: Attribute that holds times of nodes or edges, integers or floating point numbers: only what is not
+            younger than the seed is picked. Trees are then disjoint. Goes together with weights.
         weight_attr: Attribute that holds weights of edges, at least 0: an edge is picked in proportion to it.
         is_sorted: Accepted; the order is found out.
         share_memory: Accepted; the graph is never copied into worker processes that are forked.
@@ -145,6 +145,10 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         self.decay = decay
         if time_attr is None and (self.strict or window is not None or decay is not None):
             raise ArgumentError("strict, window, decay", "time_attr beside them: they go by times", "no time_attr")
+        if self._topology.floating and (window is not None or temporal_strategy == "recency"):
+            raise ArgumentError(
+                f"time_attr={time_attr!r}", "integers beside window or recency", "floating point numbers"
+            )
         if strategy is not None and temporal_strategy != "uniform":
             raise ArgumentError("strategy", f"None beside temporal_strategy={temporal_strategy!r}", repr(strategy))
         self._sampler.sample({}, [], **self._options)  # says what does not go together here and now
@@ -282,7 +286,11 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         seeds = seed if isinstance(seed, dict) else {ONE_NODE_TYPE: seed}
         given = seed_time if isinstance(seed_time, dict) else {ONE_NODE_TYPE: seed_time}
         times = {name: self._seed_time(name, nodes, given.get(name)) for name, nodes in seeds.items()}
-        known_times = {name: value for name, value in times.items() if value is not None}
+        known_times = {
+            name: self._topology.ordered(f"seed_times[{name!r}]", value)
+            for name, value in times.items()
+            if value is not None
+        }
         found = self._sampler.sample(
             seeds,
             fan_outs or self._fan_outs(),

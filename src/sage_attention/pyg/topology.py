@@ -13,11 +13,13 @@ from torch_geometric.data.graph_store import EdgeLayout
 from torch_geometric.sampler.base import DataType
 from torch_geometric.sampler.utils import to_csc
 
+from sage_attention._arrays import as_numpy
 from sage_attention.errors import ArgumentError
 from sage_attention.graph import Graph
 from sage_attention.hetero import EdgeType, HeteroSampler, Relation
 
 from .stores import edge_attrs
+from .times import are_floating, as_ordered
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +53,7 @@ class Topology:
     node_time: dict[str, Tensor] = field(init=False, default_factory=dict)
     edge_time: dict[EdgeType, Tensor] = field(init=False, default_factory=dict)
     edge_weight: dict[EdgeType, Tensor] = field(init=False, default_factory=dict)
+    floating: bool = field(init=False)  # whether times are floating point numbers
 
     def __post_init__(self) -> None:
         self.data_type = DataType.from_data(self.data)
@@ -60,11 +63,21 @@ class Topology:
             DataType.remote: self._read_stores,
         }
         read[self.data_type]()
+        self.floating = are_floating([*self.node_time.values(), *self.edge_time.values()])
 
     @property
     def is_temporal(self) -> bool:
         """Whether nodes or edges have times."""
         return bool(self.node_time or self.edge_time)
+
+    def ordered(self, name: str, times: Any) -> Any:
+        """Times as `sampler` compares them, see `as_ordered`.
+
+        Args:
+            name: What they are called, for the error.
+            times: As the data has them, or as they are compared with those.
+        """
+        return as_ordered(name, times, self.floating)
 
     def sampler(self) -> HeteroSampler:
         """A sampler of these graphs, limited by these times and weights."""
@@ -94,10 +107,11 @@ class Topology:
     def _times(self, edge_type: EdgeType, graph: Graph) -> Any:
         """The times of edges: their own, or those of the nodes that are reached over them."""
         if edge_type in self.edge_time:
-            return self.edge_time[edge_type]
+            return self.ordered("times", self.edge_time[edge_type])
         if edge_type[0] not in self.node_time:
             return None
-        by_position = _integers(self.node_time[edge_type[0]])[graph.indices]
+        of_nodes = as_numpy("times", self.ordered("times", self.node_time[edge_type[0]]))
+        by_position = of_nodes[graph.indices]
         if graph.edge_ids is None:
             return by_position
         times = np.empty_like(by_position)
