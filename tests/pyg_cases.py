@@ -13,8 +13,11 @@ from sage_attention.reference import hetero as reference
 pytest.importorskip("torch_geometric")
 
 from tests.windows import ON_WINE
+from torch_geometric import __version__ as version
 from torch_geometric.data import Data, EdgeAttr, FeatureStore, GraphStore, HeteroData, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
+
+PYG = tuple(map(int, version.split(".")[:2]))
 
 BUYS, SOLD, KNOWS = ("user", "buys", "item"), ("item", "sold", "user"), ("user", "knows", "user")
 

@@ -26,6 +26,16 @@ def free(freed):
     return ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(freed.append)
 
 
+def test_no_numbers_need_no_address(free, monkeypatch):
+    """NumPy up to 2.0, the newest for Python 3.9, makes no array of address 0."""
+    monkeypatch.setattr(_memory, "_Piece", None)
+    for start in (None, 0, 64):
+        nothing = _memory.NativeMemory(1, free).view(start, 0)
+        assert nothing.dtype == np.int64
+        assert nothing.shape == (0,)
+        assert not nothing.flags.writeable
+
+
 def test_what_goes_is_freed_once(free, freed):
     one, other = Owner(), Owner()
     _memory.free_with(one, free, 1)

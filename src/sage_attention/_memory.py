@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["NativeMemory", "free_with", "numbers"]
 
 _INT64 = np.dtype(np.int64).str
+_NOTHING = np.empty(0, np.int64)
+_NOTHING.flags.writeable = False
 
 
 class _Farewell(weakref.ref):  # type: ignore[type-arg]
@@ -65,6 +67,8 @@ class NativeMemory:
 
     def view(self, start: int | None, count: int) -> NDArray[np.int64]:
         """int64 [count], read-only, at the address `start`."""
+        if count == 0:
+            return _NOTHING  # the library has no address for it, and NumPy up to 2.0 takes none for no array
         return cast("NDArray[np.int64]", np.asarray(_Piece(self, start, count)))
 
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput
 from torch_geometric.sampler import NegativeSampling as PygNegativeSampling
 
-from pyg_cases import BUYS, KNOWS, SOLD, assert_aligned, made_data, made_hetero
+from pyg_cases import BUYS, KNOWS, PYG, SOLD, assert_aligned, made_data, made_hetero
 from sage_attention import ArgumentError
 from sage_attention.pyg import LinkNeighborLoader, NegativeSampling, NeighborSampler
 
@@ -99,7 +99,7 @@ def test_graphs_without_edges():
     loader = LinkNeighborLoader(data, [], edge_label_index=(("a", "to", "b"), seeds), batch_size=3)
     (batch,) = loader
     assert (batch["a"].n_id.tolist(), batch["b"].n_id.tolist()) == ([1, 3], [2])
-    assert batch.input_type == ("a", "to", "b")
+    assert PYG < (2, 7) or batch.input_type == ("a", "to", "b")
 
 
 @pytest.mark.parametrize("amount", [0.3, 1, 1.5, 2])

@@ -12,11 +12,12 @@ from scipy.stats import chisquare
 pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTorch Geometric's classes")
 
 import torch
+from torch_geometric import sampler as pyg_sampler
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import BidirectionalNeighborSampler, EdgeSamplerInput, NodeSamplerInput
+from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 from torch_geometric.sampler.base import DataType, NumNeighbors, SubgraphType
 
-from pyg_cases import BUYS, KNOWS, SOLD, made_data, made_hetero, twin
+from pyg_cases import BUYS, KNOWS, PYG, SOLD, made_data, made_hetero, twin
 from sage_attention import ArgumentError
 from sage_attention.pyg import NeighborSampler
 
@@ -316,11 +317,12 @@ def test_bidirectional_over_types_drops_edge_ids():
     assert out.edge[SOLD] is None
 
 
+@pytest.mark.skipif(PYG < (2, 7), reason="there is none yet")
 def test_within_the_bidirectional_sampler_of_pyg(monkeypatch):
     """Fault 8: the merge is PyTorch Geometric's own, but the samples it merges can be ours."""
     monkeypatch.setattr("torch_geometric.sampler.neighbor_sampler.NeighborSampler", NeighborSampler)
     data = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), num_nodes=5)
-    out = sampled(BidirectionalNeighborSampler(data, [-1, -1]), [2])
+    out = sampled(pyg_sampler.BidirectionalNeighborSampler(data, [-1, -1]), [2])
     assert sorted(out.node.tolist()) == [0, 1, 2, 3, 4]
     assert sorted(out.edge.tolist()) == [0, 1, 2, 3]
 
@@ -549,6 +551,8 @@ def test_errors_over_types():
         NeighborSampler(data, {BUYS: [1], SOLD: [1, 2], KNOWS: [1]}).sample_from_nodes(seeds)
     with pytest.raises(ValueError, match="Missing number of neighbors"):
         NeighborSampler(data, {BUYS: [1]}).sample_from_nodes(seeds)
+    if PYG < (2, 7):
+        return
     with pytest.raises(ValueError, match="Not all edge types"):
         NeighborSampler(data, {**{key: [1] for key in data.edge_types}, ("a", "b", "c"): [1]}).sample_from_nodes(seeds)
 
