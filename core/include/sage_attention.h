@@ -414,6 +414,58 @@ SAGE_ATTENTION_API int32_t sage_attention_aggregate(const sage_attention_graph *
                                                     const float *value_scales, int64_t channels, void *out,
                                                     int32_t num_threads);
 
+/* ---- GAT over raw rows, projected after aggregating
+ *
+ * The heads of a GAT layer weigh the same rows x_j, and projecting them is linear: for each target the sums of x_j over
+ * its in-edges are taken, one per head, and only these are projected. With rows attended seldom (sampled mini-batches)
+ * that is less work than projecting each row first, and rows are read where they lie: no batch is ever gathered.
+ *   score  LeakyReLU(source_weight_h . x_j + target_weight_h . x_i)      (or + target_logits_ih)
+ *   out    projection_h (sum of weight * x_j) + bias_h
+ * All in-edges of all targets are attended. H = heads, F = features, C = channels, S = graph.num_sources,
+ * R = graph.num_targets. */
+typedef struct sage_attention_raw_problem {
+    int64_t struct_size; /* sizeof(sage_attention_raw_problem) */
+    int32_t dtype;
+    int32_t num_threads;
+    sage_attention_graph graph;
+    const int64_t *edge_ids; /* [num_edges] what the dropout mask calls an edge; null: its position */
+    int64_t heads;
+    int64_t features;
+    int64_t channels;
+    const void *table;              /* [num_table_rows, F] */
+    int64_t num_table_rows;
+    const int64_t *row_ids;         /* [S] the table's row of each source; null: its number */
+    const void *target_table;       /* [num_target_table_rows, F] or null; may be `table` */
+    int64_t num_target_table_rows;
+    const int64_t *target_row_ids;  /* [R], with target_table; null: its number */
+    const void *source_weight;      /* [H, F] */
+    const void *target_weight;      /* [H, F], with target_table */
+    const void *target_logits;      /* [R, H] or null, without target_table */
+    const void *projection;         /* [H, C, F] */
+    const void *bias;               /* [H, C] or null */
+    double negative_slope;
+    double dropout;                 /* as sage_attention_problem has it */
+    uint64_t dropout_seed;
+} sage_attention_raw_problem;
+
+/* out [R, H, C]; row_max, row_sum [R, H] or null: what the backward pass needs. */
+SAGE_ATTENTION_API int32_t sage_attention_raw_forward(const sage_attention_raw_problem *problem, void *out,
+                                                      void *row_max, void *row_sum);
+
+/* Gradients of what is learned; null: not computed. The rows themselves have none. */
+typedef struct sage_attention_raw_gradients {
+    const void *out;     /* [R, H, C], given */
+    const void *row_max; /* [R, H], of the forward pass */
+    const void *row_sum; /* [R, H], of the forward pass */
+    void *source_weight; /* [H, F] */
+    void *target_weight; /* [H, F], with target_table */
+    void *target_logits; /* [R, H], without target_table */
+    void *projection;    /* [H, C, F] */
+} sage_attention_raw_gradients;
+
+SAGE_ATTENTION_API int32_t sage_attention_raw_backward(const sage_attention_raw_problem *problem,
+                                                       const sage_attention_raw_gradients *gradients);
+
 #ifdef __cplusplus
 }
 #endif

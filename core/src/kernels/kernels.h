@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "raw_task.h"
+
 namespace sage {
 
 // One attention pass over rows. Pointers are to elements of the table's type T; H, C, D as in sage_attention.h.
@@ -102,6 +104,10 @@ struct Kernels {
     void (*attention_backward_sources)(const AttentionTask& task, const PartialGradients& partial, int64_t begin,
                                        int64_t end, void* scratch);
     void (*aggregate)(const AggregateTask& task, int64_t begin, int64_t end);
+    // GAT over raw rows, projected after aggregating.
+    size_t (*raw_scratch)(const RawTask& task);
+    void (*raw_forward)(const RawTask& task, int64_t begin, int64_t end, void* scratch);
+    void (*raw_backward)(const RawTask& task, const RawPartial& partial, int64_t begin, int64_t end, void* scratch);
 };
 
 // Indexed by element type (SAGE_ATTENTION_FLOAT32, SAGE_ATTENTION_FLOAT64).

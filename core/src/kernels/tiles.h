@@ -1,0 +1,143 @@
+// Products of small matrices that stay in cache, by tiles of eight sums kept in registers: dot products of a block of
+// rows with one vector per head, and weighted sums of rows, one per head.
+#pragma once
+
+#include "rows.h"
+
+namespace sage {
+
+// Row k is base + k * stride.
+template <class T>
+struct EvenRows {
+    const T* base;
+    int64_t stride;
+
+    SAGE_INLINE const T* operator[](int64_t k) const { return base + k * stride; }
+};
+
+constexpr int kTile = 8;  // sums in registers
+
+// flat[e, h] = rows[e] . fixed[h], for n rows of `width`. kHeads: the head stride, or kTile where it is more.
+// Fetches `prefetch` of rows[e + kAhead].
+template <class V, int kHeads, class R>
+SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
+                           typename V::T* flat, Prefetch prefetch) {
+    using T = typename V::T;
+    constexpr int W = V::kWidth, kEdges = kTile / kHeads;
+    const PrefetchRange range(prefetch, width, 0, width, sizeof(T));
+    for (int64_t e = 0; e < n; e += kEdges) {
+        const T* row[kEdges];
+        for (int i = 0; i < kEdges; ++i) {
+            const int64_t edge = min(e + i, n - 1);
+            row[i] = rows[edge];
+            if (range.bytes > 0) range.of(rows[edge + kAhead]);
+        }
+        for (int64_t h = 0; h < s.head_stride; h += kHeads) {
+            const T* other[kHeads];
+            for (int j = 0; j < kHeads; ++j) other[j] = fixed + min(h + j, s.heads - 1) * width;
+            V sum[kTile];
+            unrolled<kTile>([&](int i) SAGE_LAMBDA { sum[i] = V::set(0); });
+            over_channels<V>(width, [&](int64_t c, auto access) SAGE_LAMBDA {
+                V x[kEdges], y[kHeads];
+                unrolled<kEdges>([&](int i) SAGE_LAMBDA { x[i] = access.load(row[i] + c); });
+                unrolled<kHeads>([&](int j) SAGE_LAMBDA { y[j] = access.load(other[j] + c); });
+                unrolled<kTile>([&](int i) SAGE_LAMBDA { sum[i] = V::fma(x[i / kHeads], y[i % kHeads], sum[i]); });
+            });
+            // What lies beyond the last head, or the last edge, are copies of theirs, in lanes of padding.
+            T* to = flat + e * s.head_stride + h;
+            unrolled<kTile / W>([&](int g) SAGE_LAMBDA {
+                if (kHeads < kTile || h + g * W < s.head_stride) V::reduce(sum + g * W).store(to + g * W);
+            });
+        }
+    }
+}
+
+template <class V, class R>
+SAGE_NOINLINE void dot_rows(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
+                            typename V::T* flat, Prefetch prefetch) {
+    switch (s.head_stride) {
+        case 1:
+            return dot_tiles<V, 1>(s, n, width, rows, fixed, flat, prefetch);
+        case 2:
+            return dot_tiles<V, 2>(s, n, width, rows, fixed, flat, prefetch);
+        case 4:
+            return dot_tiles<V, 4>(s, n, width, rows, fixed, flat, prefetch);
+        default:
+            return dot_tiles<V, kTile>(s, n, width, rows, fixed, flat, prefetch);
+    }
+}
+
+// to[h * to_stride ...] = (from[h * from_stride ...] * from_factor[h] + sum over e of weight[e, h] * rows[e]) *
+// to_factor[h], where weight[e, h] is weight[e * edge_step + h * head_step].
+template <class T>
+struct Combination {
+    const T* weight;
+    int64_t edge_step, head_step;
+    const T* from;  // or null: zero; may be `to`
+    int64_t from_stride;
+    T* to;
+    int64_t to_stride;
+    const T* from_factor = nullptr;  // or null: 1
+    const T* to_factor = nullptr;    // or null: 1
+};
+
+template <class V, int kHeads, int kVectors, class R, class Access>
+SAGE_INLINE void combine_tile(int64_t n, int64_t h, int64_t c, const R& rows, const Combination<typename V::T>& m,
+                              const Access& access) {
+    using T = typename V::T;
+    constexpr int W = V::kWidth;
+    V sum[kHeads * kVectors];
+    unrolled<kHeads * kVectors>([&](int i) SAGE_LAMBDA {
+        sum[i] = V::set(0);
+        if (!m.from) return;
+        sum[i] = access.load(m.from + (h + i / kVectors) * m.from_stride + c + i % kVectors * W);
+        if (m.from_factor) sum[i] = sum[i] * V::set(m.from_factor[h + i / kVectors]);
+    });
+    const T* weight = m.weight + h * m.head_step;
+    for (int64_t e = 0; e < n; ++e) {
+        const T* row = rows[e] + c;
+        V x[kVectors];
+        unrolled<kVectors>([&](int v) SAGE_LAMBDA { x[v] = access.load(row + v * W); });
+        unrolled<kHeads>([&](int j) SAGE_LAMBDA {
+            const V w = V::set(weight[j * m.head_step]);
+            unrolled<kVectors>([&](int v) SAGE_LAMBDA {
+                sum[j * kVectors + v] = V::fma(w, x[v], sum[j * kVectors + v]);
+            });
+        });
+        weight += m.edge_step;
+    }
+    unrolled<kHeads * kVectors>([&](int i) SAGE_LAMBDA {
+        const int64_t head = h + i / kVectors;
+        const V total = m.to_factor ? sum[i] * V::set(m.to_factor[head]) : sum[i];
+        access.store(m.to + head * m.to_stride + c + i % kVectors * W, total);
+    });
+}
+
+// kVectors vectors at a time, then half of that, ..., then what is less than one.
+template <class V, int kHeads, int kVectors, class R>
+SAGE_INLINE void combine_columns(int64_t n, int64_t h, int64_t c, int64_t width, const R& rows,
+                                 const Combination<typename V::T>& m) {
+    constexpr int64_t kStep = int64_t{kVectors} * V::kWidth;
+    for (; c + kStep <= width; c += kStep) combine_tile<V, kHeads, kVectors>(n, h, c, rows, m, Whole<V>{});
+    if (c >= width) return;
+    if constexpr (kVectors > 1) {
+        combine_columns<V, kHeads, kVectors / 2>(n, h, c, width, rows, m);
+    } else {
+        combine_tile<V, kHeads, 1>(n, h, c, rows, m, Part<V>{width - c});
+    }
+}
+
+// n rows, `heads` sums of `width`.
+template <class V, class R>
+SAGE_NOINLINE void combine_rows(int64_t n, int64_t heads, int64_t width, const R& rows,
+                                const Combination<typename V::T>& m) {
+    int64_t h = 0;
+    for (; h + 4 <= heads; h += 4) combine_columns<V, 4, 2>(n, h, 0, width, rows, m);
+    if (heads - h >= 2) {
+        combine_columns<V, 2, 4>(n, h, 0, width, rows, m);
+        h += 2;
+    }
+    if (heads - h == 1) combine_columns<V, 1, 8>(n, h, 0, width, rows, m);
+}
+
+}  // namespace sage

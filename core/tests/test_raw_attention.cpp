@@ -1,0 +1,2 @@
+#include "test_main.h"
+int main() { return test_result(); }
