@@ -36,6 +36,8 @@ __all__ = [
     "HeteroSampling",
     "NodeType",
     "Problem",
+    "RawGradients",
+    "RawProblem",
     "Relation",
     "Result",
     "Sample",
@@ -279,6 +281,44 @@ class Gradients(Structure):
     ]
 
 
+class RawProblem(Structure):
+    """``sage_attention_raw_problem``."""
+
+    _fields_ = [
+        ("struct_size", c_int64),
+        ("dtype", c_int32),
+        ("num_threads", c_int32),
+        ("graph", GraphArgument),
+        ("edge_ids", c_void_p),
+        ("heads", c_int64),
+        ("features", c_int64),
+        ("channels", c_int64),
+        ("table", c_void_p),
+        ("num_table_rows", c_int64),
+        ("row_ids", c_void_p),
+        ("target_table", c_void_p),
+        ("num_target_table_rows", c_int64),
+        ("target_row_ids", c_void_p),
+        ("source_weight", c_void_p),
+        ("target_weight", c_void_p),
+        ("target_logits", c_void_p),
+        ("projection", c_void_p),
+        ("bias", c_void_p),
+        ("negative_slope", c_double),
+        ("dropout", c_double),
+        ("dropout_seed", c_uint64),
+    ]
+
+
+class RawGradients(Structure):
+    """``sage_attention_raw_gradients``."""
+
+    _fields_ = [
+        (name, c_void_p)
+        for name in ("out", "row_max", "row_sum", "source_weight", "target_weight", "target_logits", "projection")
+    ]
+
+
 # name -> (result type, argument types)
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sage_attention_version": (c_char_p, []),
@@ -366,6 +406,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         c_int32,
         [POINTER(GraphArgument), c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_int32],
     ),
+    "sage_attention_raw_forward": (c_int32, [POINTER(RawProblem), c_void_p, c_void_p, c_void_p]),
+    "sage_attention_raw_backward": (c_int32, [POINTER(RawProblem), POINTER(RawGradients)]),
 }
 
 _lock = threading.Lock()
