@@ -14,14 +14,16 @@ namespace sage {
 // Targets whose sums are projected together: their bytes fit in the second-level cache, beside the projection.
 constexpr int64_t kMostTargets = 32;
 constexpr int64_t kTargetBytes = 131072;
+constexpr int64_t kRawAhead = 64;  // edges whose rows may be fetched early, into the second-level cache
+constexpr int64_t kRawSoon = 8;    // edges whose rows are asked for before anything is done with them
 
 // The table's rows of edges, as `Neighbours` has them, by way of row_ids.
 template <class V>
 class RawNeighbours {
   public:
-    // index[k], k < n + kAhead, is the row of the source of edge e + k; past the last edge, some row.
+    // index[k], k < n + kRawAhead, is the row of the source of edge e + k; past the last edge, some row.
     SAGE_INLINE const int64_t* of(const RawTask& t, int64_t e, int64_t n) {
-        if (e < first_ || e + n + kAhead > first_ + kWindow) fill(t, e);
+        if (e < first_ || e + n + kRawAhead > first_ + kWindow) fill(t, e);
         return index_ + (e - first_);
     }
 
@@ -50,14 +52,16 @@ struct RawWork {
     int64_t edges, targets;
     RawNeighbours<V> neighbours;
     int64_t edge_rows[kMaxBlock];
-    int64_t target_index[kMostTargets + kAhead];
+    int64_t target_index[kMostTargets];
+    Fetcher fetcher;
     // flat, of a block of edges; target_flat and target_sums are those of a block of targets
     T *z, *weight, *applied, *gated, *dropped, *target_flat, *target_sums;
     T *row_max, *row_sum, *row_factor, *row_inverse, *row_fixed, *row_mean;  // patterns
     T *sums, *grads;  // [targets, H, F] sums of rows, and their gradients
     size_t bytes;
 
-    RawWork(const RawTask& t, void* scratch) : s(t.heads, t.features, 0) {
+    RawWork(const RawTask& t, void* scratch)
+        : s(t.heads, t.features, 0), fetcher(t.table, t.features * static_cast<int64_t>(sizeof(T))) {
         const int64_t element = sizeof(T);
         edges = min(max(kBlockBytes / (t.features * element), int64_t{4}), kMaxBlock);
         targets = min(max(kTargetBytes / (s.width * element), int64_t{4}), kMostTargets);
@@ -83,8 +87,10 @@ SAGE_NOINLINE Rows<typename V::T> raw_target_scores(const RawTask& t, RawWork<V>
     const Rows<T> rows{static_cast<const T*>(t.target_table), F, work.target_index};
     if (t.target_table) {
         for (int64_t k = 0; k < n; ++k) work.target_index[k] = t.target_row_ids ? t.target_row_ids[r + k] : r + k;
-        for (int64_t k = n; k < n + kAhead; ++k) work.target_index[k] = work.target_index[n - 1];
-        dot_rows<V>(s, n, F, rows, static_cast<const T*>(t.target_weight), work.target_flat, kPrefetchAll);
+        Fetcher fetcher(t.target_table, F * static_cast<int64_t>(sizeof(T)));
+        fetcher.edges(0, work.target_index, min(n, kRawSoon), n);
+        fetcher.spread(n * fetcher.lines(), dot_steps<V>(s, n));
+        dot_rows<V>(s, n, F, rows, static_cast<const T*>(t.target_weight), work.target_flat, fetcher);
         return rows;
     }
     const T* logits = static_cast<const T*>(t.target_logits);
@@ -96,12 +102,41 @@ SAGE_NOINLINE Rows<typename V::T> raw_target_scores(const RawTask& t, RawWork<V>
     return rows;
 }
 
+// The rows of a block of edges; those that come next may be fetched.
+template <class V>
+SAGE_INLINE Rows<typename V::T> raw_rows(const RawTask& t, RawWork<V>& work, int64_t e, int64_t n) {
+    using T = typename V::T;
+    const int64_t* index = work.neighbours.of(t, e, n);
+    work.fetcher.edges(e, index, e + min(n, kRawSoon), e + n + kRawAhead);
+    return Rows<T>{static_cast<const T*>(t.table), t.features, index};
+}
+
+// Dot products of n rows with one vector per head, and weighted sums of them, while `parts` quarters of the lines of as
+// many rows that come later are fetched.
+template <class V>
+SAGE_INLINE void raw_dots(RawWork<V>& work, int64_t n, const Rows<typename V::T>& rows, const typename V::T* fixed,
+                          typename V::T* flat, int64_t parts) {
+    work.fetcher.spread(n * work.fetcher.lines() * parts / 4, dot_steps<V>(work.s, n));
+    dot_rows<V>(work.s, n, work.s.channels, rows, fixed, flat, work.fetcher);
+}
+template <class V>
+SAGE_INLINE void raw_sums(RawWork<V>& work, int64_t n, const Rows<typename V::T>& rows,
+                          const Combination<typename V::T>& sum, int64_t parts) {
+    work.fetcher.spread(n * work.fetcher.lines() * parts / 4, combine_steps<V>(work.s.heads, work.s.channels));
+    combine_rows<V>(n, work.s.heads, work.s.channels, rows, sum, work.fetcher);
+}
+// The products with a projection that follow, `steps` tiles, fetch all that may be.
+template <class V>
+SAGE_INLINE void raw_fetch_ahead(RawWork<V>& work, int64_t steps) {
+    work.fetcher.spread(max(work.fetcher.left(), int64_t{0}), steps);
+}
+
 // work.z: LeakyReLU's argument for a block of edges; work.weight: the score.
 template <class V>
 SAGE_INLINE void raw_scores(const RawTask& t, RawWork<V>& work, int64_t n, const Rows<typename V::T>& rows,
-                            Prefetch prefetch) {
+                            int64_t parts) {
     using T = typename V::T;
-    dot_rows<V>(work.s, n, t.features, rows, static_cast<const T*>(t.source_weight), work.z, prefetch);
+    raw_dots<V>(work, n, rows, static_cast<const T*>(t.source_weight), work.z, parts);
     const V slope = V::set(static_cast<T>(t.negative_slope));
     over_flat_pattern<V>(work.s, n, [&](int64_t x, int64_t q) SAGE_LAMBDA {
         const V z = V::load(work.z + x) + V::load(work.row_fixed + q);
@@ -185,8 +220,8 @@ SAGE_INLINE void raw_forward_row(const RawTask& t, RawWork<V>& work, int64_t r, 
     for (int64_t e = first; e < last; e += work.edges) {
         const int64_t n = min(work.edges, last - e);
         const bool is_first = e == first, is_last = e + n == last;
-        const Rows<T> rows{static_cast<const T*>(t.table), F, work.neighbours.of(t, e, n)};
-        raw_scores<V>(t, work, n, rows, kPrefetchAll);
+        const Rows<T> rows = raw_rows<V>(t, work, e, n);
+        raw_scores<V>(t, work, n, rows, 2);
         raw_softmax<V>(work, n, is_first);
         if (is_last) {
             for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
@@ -198,7 +233,7 @@ SAGE_INLINE void raw_forward_row(const RawTask& t, RawWork<V>& work, int64_t r, 
         const T* weight = raw_dropout<V>(t, work, e, n);
         const Combination<T> sum{weight, s.head_stride, 1, is_first ? nullptr : to, F, to, F, work.row_factor,
                                  is_last ? work.row_inverse : nullptr};
-        combine_rows<V>(n, s.heads, F, rows, sum);
+        raw_sums<V>(work, n, rows, sum, 2);
     }
     raw_store_heads<V>(t.row_max, r, s.heads, work.row_max);
     raw_store_heads<V>(t.row_sum, r, s.heads, work.row_sum);
@@ -213,11 +248,13 @@ void raw_forward_rows(const RawTask& t, int64_t begin, int64_t end, void* scratc
         const int64_t n = min(work.targets, end - r);
         raw_target_scores<V>(t, work, r, n);
         for (int64_t k = 0; k < n; ++k) raw_forward_row<V>(t, work, r + k, k);
+        raw_fetch_ahead<V>(work, H * combine_steps<V>(n, C));
         for (int64_t h = 0; h < H; ++h) {
             const T* bias = t.bias ? static_cast<const T*>(t.bias) + h * C : nullptr;
             const Combination<T> product{work.sums + h * F, 1, work.s.width, bias, 0,
                                          static_cast<T*>(t.out) + (r * H + h) * C, H * C};
-            combine_rows<V>(F, n, C, EvenRows<T>{static_cast<const T*>(t.projection) + h * F * C, C}, product);
+            combine_rows<V>(F, n, C, EvenRows<T>{static_cast<const T*>(t.projection) + h * F * C, C}, product,
+                            work.fetcher);
         }
     }
 }
@@ -225,8 +262,8 @@ void raw_forward_rows(const RawTask& t, int64_t begin, int64_t end, void* scratc
 // work.weight, work.z of a block of edges as the forward pass had them; returns the weights after dropout.
 template <class V>
 SAGE_INLINE const typename V::T* raw_weights_again(const RawTask& t, RawWork<V>& work, int64_t e, int64_t n,
-                                                   const Rows<typename V::T>& rows, Prefetch prefetch) {
-    raw_scores<V>(t, work, n, rows, prefetch);
+                                                   const Rows<typename V::T>& rows, int64_t parts) {
+    raw_scores<V>(t, work, n, rows, parts);
     pad<V>(work.s, n, work.weight, -static_cast<typename V::T>(HUGE_VAL));
     over_flat_pattern<V>(work.s, n, [&](int64_t x, int64_t q) SAGE_LAMBDA {
         const V weight = exp_nonpositive(V::load(work.weight + x) - V::load(work.row_max + q));
@@ -239,7 +276,7 @@ SAGE_INLINE const typename V::T* raw_weights_again(const RawTask& t, RawWork<V>&
 template <class V>
 SAGE_INLINE void raw_weight_gradients(const RawTask& t, RawWork<V>& work, int64_t n, const Rows<typename V::T>& rows,
                                       const typename V::T* grad) {
-    dot_rows<V>(work.s, n, t.features, rows, grad, work.gated, Prefetch{});
+    raw_dots<V>(work, n, rows, grad, work.gated, 1);
     if (!(t.dropout > 0)) return;
     over_flat<V>(work.s, n, [&](int64_t x) SAGE_LAMBDA {
         (V::load(work.gated + x) * V::load(work.dropped + x)).store(work.gated + x);
@@ -323,24 +360,27 @@ SAGE_INLINE void raw_backward_row(const RawTask& t, const RawPartial& partial, R
     const bool one_block = last - first <= work.edges;
     for (int64_t e = first; e < last; e += work.edges) {
         const int64_t n = min(work.edges, last - e);
-        const Rows<T> rows{static_cast<const T*>(t.table), F, work.neighbours.of(t, e, n)};
-        const T* weight = raw_weights_again<V>(t, work, e, n, rows, kPrefetchAll);
+        const Rows<T> rows = raw_rows<V>(t, work, e, n);
+        const T* weight = raw_weights_again<V>(t, work, e, n, rows, 1);
         if (partial.projection || !one_block) {
             const Combination<T> sum{weight, s.head_stride, 1, e == first ? nullptr : sums, F, sums, F};
-            combine_rows<V>(n, H, F, rows, sum);
+            raw_sums<V>(work, n, rows, sum, 1);
         }
     }
-    if (!one_block) raw_mean_of_sums<V>(work, sums, grad);
+    if (!one_block) {
+        raw_mean_of_sums<V>(work, sums, grad);
+        work.fetcher.restart(first);
+    }
     for (int64_t e = first; e < last; e += work.edges) {
         const int64_t n = min(work.edges, last - e);
-        const Rows<T> rows{static_cast<const T*>(t.table), F, work.neighbours.of(t, e, n)};
-        if (!one_block) raw_weights_again<V>(t, work, e, n, rows, kPrefetchAll);
+        const Rows<T> rows = raw_rows<V>(t, work, e, n);
+        if (!one_block) raw_weights_again<V>(t, work, e, n, rows, 1);
         raw_weight_gradients<V>(t, work, n, rows, grad);
         if (one_block) raw_mean_of_block<V>(work, n);
         raw_logit_gradients<V>(t, work, n);
         if (!partial.source_weight) continue;
         T* const to = static_cast<T*>(partial.source_weight);
-        combine_rows<V>(n, H, F, rows, Combination<T>{work.applied, s.head_stride, 1, to, F, to, F});
+        raw_sums<V>(work, n, rows, Combination<T>{work.applied, s.head_stride, 1, to, F, to, F}, 1);
     }
     for (int64_t q = 0; q < s.pattern; q += V::kWidth) {
         fold_sum<V>(s, V::load(work.row_sum + q)).store(work.row_sum + q);
@@ -354,24 +394,28 @@ void raw_backward_rows(const RawTask& t, const RawPartial& partial, int64_t begi
     using T = typename V::T;
     RawWork<V> work(t, scratch);
     const int64_t H = t.heads, F = t.features, C = t.channels, width = work.s.width;
+    NoFetcher none;
     for (int64_t r = begin; r < end; r += work.targets) {
         const int64_t n = min(work.targets, end - r);
         const Rows<T> target_rows = raw_target_scores<V>(t, work, r, n);
         const T* grad_out = static_cast<const T*>(t.grad_out) + r * H * C;
         for (int64_t h = 0; h < H; ++h) {
             const Combination<T> product{grad_out + h * C, 1, H * C, nullptr, 0, work.grads + h * F, width};
-            combine_rows<V>(C, n, F, EvenRows<T>{static_cast<const T*>(t.projection) + h * C * F, F}, product);
+            combine_rows<V>(C, n, F, EvenRows<T>{static_cast<const T*>(t.projection) + h * C * F, F}, product,
+                            none);
         }
         for (int64_t k = 0; k < n; ++k) raw_backward_row<V>(t, partial, work, r + k, k);
         if (partial.target_weight) {
             T* const to = static_cast<T*>(partial.target_weight);
-            combine_rows<V>(n, H, F, target_rows, Combination<T>{work.target_sums, work.s.head_stride, 1, to, F, to, F});
+            combine_rows<V>(n, H, F, target_rows, Combination<T>{work.target_sums, work.s.head_stride, 1, to, F, to, F},
+                            none);
         }
         if (!partial.projection) continue;
+        raw_fetch_ahead<V>(work, H * combine_steps<V>(C, F));
         for (int64_t h = 0; h < H; ++h) {
             T* const to = static_cast<T*>(partial.projection) + h * C * F;
             combine_rows<V>(n, C, F, EvenRows<T>{work.sums + h * F, width},
-                            Combination<T>{grad_out + h * C, H * C, 1, to, F, to, F});
+                            Combination<T>{grad_out + h * C, H * C, 1, to, F, to, F}, work.fetcher);
         }
     }
 }

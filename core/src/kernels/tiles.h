@@ -17,23 +17,75 @@ struct EvenRows {
 
 constexpr int kTile = 8;  // sums in registers
 
-// flat[e, h] = rows[e] . fixed[h], for n rows of `width`. kHeads: the head stride, or kTile where it is more.
-// Fetches `prefetch` of rows[e + kAhead].
-template <class V, int kHeads, class R>
+// Fetches rows of a table that are needed later, a few cache lines at each step of the arithmetic: a processor waits for
+// twenty or so lines at a time, and what is asked for in a burst beyond them holds it up.
+class Fetcher {
+  public:
+    SAGE_INLINE Fetcher(const void* table, int64_t row_bytes)
+        : table_(reinterpret_cast<uintptr_t>(table)), row_bytes_(row_bytes) {
+        const int64_t line = kCacheLine;
+        lines_ = (row_bytes + line - 1) / line;
+        if (row_bytes % line != 0 || table_ % kCacheLine != 0) ++lines_;
+    }
+    // Lines of a row.
+    SAGE_INLINE int64_t lines() const { return lines_; }
+    // Edge e is next in the arithmetic, its row and those of the edges after it are index[0], index[1], ...; rows of
+    // edges up to `end` may be fetched, those before `soon` are at once. None is fetched twice.
+    SAGE_INLINE void edges(int64_t e, const int64_t* index, int64_t soon, int64_t end) {
+        if (at_ < e) {
+            at_ = e;
+            line_ = 0;
+        }
+        index_ = index;
+        first_ = e;
+        end_ = end;
+        while (at_ < soon) fetch(lines_ - line_);
+    }
+    // Rows are walked once more, from that of edge e on.
+    SAGE_INLINE void restart(int64_t e) {
+        at_ = e;
+        line_ = 0;
+    }
+    // Lines that may still be fetched.
+    SAGE_INLINE int64_t left() const { return (end_ - at_) * lines_ - line_; }
+    // The steps that follow, so many of them, fetch `lines`.
+    SAGE_INLINE void spread(int64_t lines, int64_t steps) { rate_ = (lines + steps - 1) / steps; }
+    SAGE_INLINE void step() { fetch(rate_); }
+
+  private:
+    SAGE_INLINE void fetch(int64_t lines) {
+        for (; lines > 0 && at_ < end_; --lines) {
+            const int64_t offset = min(line_ * static_cast<int64_t>(kCacheLine), row_bytes_ - 1);
+            prefetch(reinterpret_cast<const void*>(
+                table_ + static_cast<uintptr_t>(index_[at_ - first_] * row_bytes_ + offset)));
+            if (++line_ == lines_) {
+                line_ = 0;
+                ++at_;
+            }
+        }
+    }
+    uintptr_t table_;
+    int64_t row_bytes_, lines_, line_ = 0, rate_ = 0;
+    int64_t at_ = 0, first_ = 0, end_ = 0;
+    const int64_t* index_ = nullptr;
+};
+struct NoFetcher {
+    SAGE_INLINE void step() const {}
+};
+
+// flat[e, h] = rows[e] . fixed[h], for n rows of `width`. kHeads: the head stride, or kTile where it is more. A step of
+// `fetcher` for each tile.
+template <class V, int kHeads, class R, class P>
 SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
-                           typename V::T* flat, Prefetch prefetch) {
+                           typename V::T* flat, P& fetcher) {
     using T = typename V::T;
     constexpr int W = V::kWidth, kEdges = kTile / kHeads;
-    const PrefetchRange range(prefetch, width, 0, width, sizeof(T));
     for (int64_t e = 0; e < n; e += kEdges) {
         const T* row[kEdges];
-        for (int i = 0; i < kEdges; ++i) {
-            const int64_t edge = min(e + i, n - 1);
-            row[i] = rows[edge];
-            if (range.bytes > 0) range.of(rows[edge + kAhead]);
-        }
+        for (int i = 0; i < kEdges; ++i) row[i] = rows[min(e + i, n - 1)];
         for (int64_t h = 0; h < s.head_stride; h += kHeads) {
             const T* other[kHeads];
+            fetcher.step();
             for (int j = 0; j < kHeads; ++j) other[j] = fixed + min(h + j, s.heads - 1) * width;
             V sum[kTile];
             unrolled<kTile>([&](int i) SAGE_LAMBDA { sum[i] = V::set(0); });
@@ -52,19 +104,24 @@ SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const R&
     }
 }
 
-template <class V, class R>
+template <class V, class R, class P>
 SAGE_NOINLINE void dot_rows(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
-                            typename V::T* flat, Prefetch prefetch) {
+                            typename V::T* flat, P& fetcher) {
     switch (s.head_stride) {
         case 1:
-            return dot_tiles<V, 1>(s, n, width, rows, fixed, flat, prefetch);
+            return dot_tiles<V, 1>(s, n, width, rows, fixed, flat, fetcher);
         case 2:
-            return dot_tiles<V, 2>(s, n, width, rows, fixed, flat, prefetch);
+            return dot_tiles<V, 2>(s, n, width, rows, fixed, flat, fetcher);
         case 4:
-            return dot_tiles<V, 4>(s, n, width, rows, fixed, flat, prefetch);
+            return dot_tiles<V, 4>(s, n, width, rows, fixed, flat, fetcher);
         default:
-            return dot_tiles<V, kTile>(s, n, width, rows, fixed, flat, prefetch);
+            return dot_tiles<V, kTile>(s, n, width, rows, fixed, flat, fetcher);
     }
+}
+// Tiles of n rows.
+template <class V>
+SAGE_INLINE int64_t dot_steps(const Shape<V>& s, int64_t n) {
+    return (n * min(s.head_stride, int64_t{kTile}) + kTile - 1) / kTile * ((s.head_stride + kTile - 1) / kTile);
 }
 
 // to[h * to_stride ...] = (from[h * from_stride ...] * from_factor[h] + sum over e of weight[e, h] * rows[e]) *
@@ -114,30 +171,39 @@ SAGE_INLINE void combine_tile(int64_t n, int64_t h, int64_t c, const R& rows, co
 }
 
 // kVectors vectors at a time, then half of that, ..., then what is less than one.
-template <class V, int kHeads, int kVectors, class R>
+template <class V, int kHeads, int kVectors, class R, class P>
 SAGE_INLINE void combine_columns(int64_t n, int64_t h, int64_t c, int64_t width, const R& rows,
-                                 const Combination<typename V::T>& m) {
+                                 const Combination<typename V::T>& m, P& fetcher) {
     constexpr int64_t kStep = int64_t{kVectors} * V::kWidth;
-    for (; c + kStep <= width; c += kStep) combine_tile<V, kHeads, kVectors>(n, h, c, rows, m, Whole<V>{});
+    for (; c + kStep <= width; c += kStep) {
+        fetcher.step();
+        combine_tile<V, kHeads, kVectors>(n, h, c, rows, m, Whole<V>{});
+    }
     if (c >= width) return;
     if constexpr (kVectors > 1) {
-        combine_columns<V, kHeads, kVectors / 2>(n, h, c, width, rows, m);
+        combine_columns<V, kHeads, kVectors / 2>(n, h, c, width, rows, m, fetcher);
     } else {
+        fetcher.step();
         combine_tile<V, kHeads, 1>(n, h, c, rows, m, Part<V>{width - c});
     }
 }
 
-// n rows, `heads` sums of `width`.
-template <class V, class R>
+// n rows, `heads` sums of `width`; a step of `fetcher` for each tile.
+template <class V, class R, class P>
 SAGE_NOINLINE void combine_rows(int64_t n, int64_t heads, int64_t width, const R& rows,
-                                const Combination<typename V::T>& m) {
+                                const Combination<typename V::T>& m, P& fetcher) {
     int64_t h = 0;
-    for (; h + 4 <= heads; h += 4) combine_columns<V, 4, 2>(n, h, 0, width, rows, m);
+    for (; h + 4 <= heads; h += 4) combine_columns<V, 4, 2>(n, h, 0, width, rows, m, fetcher);
     if (heads - h >= 2) {
-        combine_columns<V, 2, 4>(n, h, 0, width, rows, m);
+        combine_columns<V, 2, 4>(n, h, 0, width, rows, m, fetcher);
         h += 2;
     }
-    if (heads - h == 1) combine_columns<V, 1, 8>(n, h, 0, width, rows, m);
+    if (heads - h == 1) combine_columns<V, 1, 8>(n, h, 0, width, rows, m, fetcher);
+}
+// Tiles of it, about.
+template <class V>
+SAGE_INLINE int64_t combine_steps(int64_t heads, int64_t width) {
+    return max(heads * width / (kTile * V::kWidth), int64_t{1});
 }
 
 }  // namespace sage
