@@ -14,21 +14,21 @@ namespace sage {
 // Targets whose sums are projected together: their bytes fit in the second-level cache, beside the projection.
 constexpr int64_t kMostTargets = 32;
 constexpr int64_t kTargetBytes = 131072;
-constexpr int64_t kRawAhead = 64;  // edges whose rows may be fetched early, into the second-level cache
+constexpr int64_t kRawAhead = 32;  // edges whose rows may be fetched early
 constexpr int64_t kRawSoon = 8;    // edges whose rows are asked for before anything is done with them
 
 // The table's rows of edges, as `Neighbours` has them, by way of row_ids.
 template <class V>
 class RawNeighbours {
   public:
-    // index[k], k < n + kRawAhead, is the row of the source of edge e + k; past the last edge, some row.
+    // index[k], k < n + kLookAhead, is the row of the source of edge e + k; past the last edge, some row.
     SAGE_INLINE const int64_t* of(const RawTask& t, int64_t e, int64_t n) {
-        if (e < first_ || e + n + kRawAhead > first_ + kWindow) fill(t, e);
+        if (e < first_ || e + n + kLookAhead > first_ + kWindow) fill(t, e);
         return index_ + (e - first_);
     }
 
   private:
-    static constexpr int64_t kWindow = 256;
+    static constexpr int64_t kWindow = 256, kLookAhead = kRawAhead + Fetcher::kTouched;
     SAGE_NOINLINE void fill(const RawTask& t, int64_t e) {
         first_ = e;
         const int64_t n = min(kWindow, t.num_edges - e);
@@ -52,7 +52,7 @@ struct RawWork {
     int64_t edges, targets;
     RawNeighbours<V> neighbours;
     int64_t edge_rows[kMaxBlock];
-    int64_t target_index[kMostTargets];
+    int64_t target_index[kMostTargets + Fetcher::kTouched];
     Fetcher fetcher;
     // flat, of a block of edges; target_flat and target_sums are those of a block of targets
     T *z, *weight, *applied, *gated, *dropped, *target_flat, *target_sums;
@@ -87,6 +87,7 @@ SAGE_NOINLINE Rows<typename V::T> raw_target_scores(const RawTask& t, RawWork<V>
     const Rows<T> rows{static_cast<const T*>(t.target_table), F, work.target_index};
     if (t.target_table) {
         for (int64_t k = 0; k < n; ++k) work.target_index[k] = t.target_row_ids ? t.target_row_ids[r + k] : r + k;
+        for (int64_t k = n; k < n + Fetcher::kTouched; ++k) work.target_index[k] = work.target_index[n - 1];
         Fetcher fetcher(t.target_table, F * static_cast<int64_t>(sizeof(T)));
         fetcher.edges(0, work.target_index, min(n, kRawSoon), n);
         fetcher.spread(n * fetcher.lines(), dot_steps<V>(s, n));

@@ -18,9 +18,13 @@ struct EvenRows {
 constexpr int kTile = 8;  // sums in registers
 
 // Fetches rows of a table that are needed later, a few cache lines at each step of the arithmetic: a processor waits for
-// twenty or so lines at a time, and what is asked for in a burst beyond them holds it up.
+// twenty or so lines at a time, and what is asked for in a burst beyond them holds it up. But not before it knows where
+// the row lies: finding a page takes as long as a line, and goes on for several pages at once only where they are asked
+// for together. So each row is touched first, many of them in a burst.
 class Fetcher {
   public:
+    static constexpr int64_t kTouched = 32;  // rows touched in a burst, so many before their lines are fetched
+
     SAGE_INLINE Fetcher(const void* table, int64_t row_bytes)
         : table_(reinterpret_cast<uintptr_t>(table)), row_bytes_(row_bytes) {
         const int64_t line = kCacheLine;
@@ -30,7 +34,8 @@ class Fetcher {
     // Lines of a row.
     SAGE_INLINE int64_t lines() const { return lines_; }
     // Edge e is next in the arithmetic, its row and those of the edges after it are index[0], index[1], ...; rows of
-    // edges up to `end` may be fetched, those before `soon` are at once. None is fetched twice.
+    // edges up to `end` may be fetched, up to end + kTouched they may be touched, and those before `soon` are fetched
+    // at once. None is fetched twice.
     SAGE_INLINE void edges(int64_t e, const int64_t* index, int64_t soon, int64_t end) {
         if (at_ < e) {
             at_ = e;
@@ -39,11 +44,14 @@ class Fetcher {
         index_ = index;
         first_ = e;
         end_ = end;
+        if (touched_ < end) {
+            for (touched_ = max(touched_, at_); touched_ < end + kTouched; ++touched_) prefetch(line_of(touched_, 0));
+        }
         while (at_ < soon) fetch(lines_ - line_);
     }
     // Rows are walked once more, from that of edge e on.
     SAGE_INLINE void restart(int64_t e) {
-        at_ = e;
+        at_ = touched_ = e;
         line_ = 0;
     }
     // Lines that may still be fetched.
@@ -53,11 +61,13 @@ class Fetcher {
     SAGE_INLINE void step() { fetch(rate_); }
 
   private:
+    SAGE_INLINE const void* line_of(int64_t e, int64_t line) const {
+        const int64_t offset = min(line * static_cast<int64_t>(kCacheLine), row_bytes_ - 1);
+        return reinterpret_cast<const void*>(table_ + static_cast<uintptr_t>(index_[e - first_] * row_bytes_ + offset));
+    }
     SAGE_INLINE void fetch(int64_t lines) {
         for (; lines > 0 && at_ < end_; --lines) {
-            const int64_t offset = min(line_ * static_cast<int64_t>(kCacheLine), row_bytes_ - 1);
-            prefetch(reinterpret_cast<const void*>(
-                table_ + static_cast<uintptr_t>(index_[at_ - first_] * row_bytes_ + offset)));
+            prefetch(line_of(at_, line_));
             if (++line_ == lines_) {
                 line_ = 0;
                 ++at_;
@@ -66,7 +76,7 @@ class Fetcher {
     }
     uintptr_t table_;
     int64_t row_bytes_, lines_, line_ = 0, rate_ = 0;
-    int64_t at_ = 0, first_ = 0, end_ = 0;
+    int64_t at_ = 0, touched_ = 0, first_ = 0, end_ = 0;
     const int64_t* index_ = nullptr;
 };
 struct NoFetcher {
