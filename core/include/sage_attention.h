@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised by every change of a structure or signature below; a caller compares it with what it was built for. */
-#define SAGE_ATTENTION_ABI_VERSION 6
+#define SAGE_ATTENTION_ABI_VERSION 7
 
 /* Status codes. */
 enum {

@@ -10,6 +10,8 @@ from .convert import ConversionError, ConversionReport, ConvertedLayer, convert
 from .guided import guide, guide_error
 from .nn import GATConv, GATv2Conv, HGTConv, TransformerConv, forget
 from .ops import Csc, csc, dot_attention, gat_attention, gatv2_attention
+from .raw import gat_attention_rows
+from .rows import Rows
 
 __all__ = [
     "ConversionError",
@@ -19,12 +21,14 @@ __all__ = [
     "GATConv",
     "GATv2Conv",
     "HGTConv",
+    "Rows",
     "TransformerConv",
     "convert",
     "csc",
     "dot_attention",
     "forget",
     "gat_attention",
+    "gat_attention_rows",
     "gatv2_attention",
     "guide",
     "guide_error",

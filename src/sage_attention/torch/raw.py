@@ -1,4 +1,4 @@
-"""GAT over raw rows, projected after aggregating: the operator, its gradients, and when it is worth it.
+"""GAT over raw rows, projected after aggregating: the operator and its gradients.
 
 All heads of a GAT layer weigh the same rows x_j, and projecting is linear. So the rows are summed first, one sum per
 head and target, and only the sums are projected, inside the operator. The rows are read where they lie, by way of an
@@ -18,86 +18,12 @@ from sage_attention.errors import ArgumentError
 
 from . import fallback, library, ops
 from .library import _LIBRARY, _address, _contiguous, _graph, _register, _seed, num_threads
+from .rows import Rows
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from .ops import Csc
 
-__all__ = ["Rows", "gat_attention_rows"]
-
-
-class Rows:
-    """Rows of a table, not gathered: what ``table[index]`` holds, read where it lies.
-
-    A layer of this package takes it in place of the features of its nodes, such as those of a sampled batch.
-
-    Attributes:
-        table: [N, F], float32 or float64 for the native kernels. No gradient flows to it from them.
-        index: int64 [S], rows of the table; None: all of them, in order.
-
-    Raises:
-        ArgumentError: `table` is not of two dimensions, or `index` is not an int64 tensor of one.
-
-    Example:
-        >>> rows = Rows(torch.arange(8.0).view(4, 2), torch.tensor([3, 0]))
-        >>> rows.gathered()
-        tensor([[6., 7.],
-                [0., 1.]])
-        >>> rows[:1].shape
-        (1, 2)
-    """
-
-    def __init__(self, table: Tensor, index: Tensor | None = None) -> None:
-        if table.dim() != 2:
-            raise ArgumentError("table", "shape [num_rows, features]", list(table.shape))
-        if index is not None and (index.dim() != 1 or index.dtype != torch.int64):
-            raise ArgumentError("index", "an int64 tensor [num_nodes]", f"{index.dtype} {list(index.shape)}")
-        self.table = table
-        self.index = index
-
-    def __getitem__(self, part: slice) -> Self:
-        """The rows of a slice of the nodes, still not gathered."""
-        index = self.index
-        if index is None:
-            if part.start in (None, 0) and part.step in (None, 1):
-                return type(self)(self.table[part])
-            index = torch.arange(self.table.size(0), device=self.table.device)
-        return type(self)(self.table, index[part])
-
-    def __len__(self) -> int:
-        return self.size(0)
-
-    def __repr__(self) -> str:
-        return f"Rows({list(self.shape)} of {list(self.table.shape)})"
-
-    def size(self, dimension: int) -> int:
-        """The number of rows (0) or of features (1).
-
-        Args:
-            dimension: 0 or 1.
-
-        Example:
-            >>> Rows(torch.zeros(4, 2), torch.tensor([3])).size(0)
-            1
-        """
-        if dimension == 0 and self.index is not None:
-            return self.index.size(0)
-        return self.table.size(dimension)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(S, F)."""
-        return self.size(0), self.size(1)
-
-    def gathered(self) -> Tensor:
-        """[S, F], a copy where there is an index.
-
-        Example:
-            >>> Rows(torch.ones(2, 1), torch.tensor([1, 1, 0])).gathered().shape
-            torch.Size([3, 1])
-        """
-        return self.table if self.index is None else self.table.index_select(0, self.index)
+__all__ = ["gat_attention_rows"]
 
 
 _PROBLEM = (
@@ -340,6 +266,10 @@ def gat_attention_rows(
     if sources.table.device.type != "cpu":
         return _plain(csc, sources, source_weight, projection, targets, target_weight, target_logits,
                       bias=bias, negative_slope=negative_slope, dropout=dropout, dropout_seed=dropout_seed)  # fmt: skip
+    ops._refuse_tangents(  # noqa: SLF001
+        {"rows": sources.table, "source_weight": source_weight, "target_weight": target_weight,
+         "target_logits": target_logits, "projection": projection, "bias": bias}
+    )  # fmt: skip
     compute = sources.table.dtype
     learned = [
         None if t is None else t.to(compute) for t in (source_weight, target_weight, target_logits, projection, bias)

@@ -10,11 +10,14 @@ from torch.nn import Parameter, functional
 
 from sage_attention.errors import ArgumentError
 from sage_attention.torch import ops
+from sage_attention.torch.raw import gat_attention_rows
+from sage_attention.torch.rows import Rows, gathered_rows
 
 from .edges import Edges, SelfLoops, check_fill_value
 from .guide import Guide, GuidedInputs, attend
 from .layer import AttentionLayer, Channels, Features, Output
 from .linear import Linear, glorot_, matrix
+from .order import Sizes, can_project_after, check_order, projects_after
 
 if TYPE_CHECKING:
     from .adjacency import Adjacency
@@ -57,6 +60,10 @@ class GATConv(AttentionLayer):
 
     guide: Guide | None = None
     """How in-edges are picked, or None to attend all; `sage_attention.torch.guide` sets it."""
+    project: str = "auto"
+    """When rows are projected: "before" they are summed, as the formula says; "after" that, where it is possible (rows
+    without gradient on the CPU, no edge features, no guide, no weights asked for); "auto": as costs less. The numbers
+    are the same but for rounding. See :mod:`~sage_attention.torch.nn.order`."""
 
     def __init__(
         self,
@@ -123,7 +130,7 @@ class GATConv(AttentionLayer):
 
         Args:
             x: [N, F] rows of all nodes, or those of sources [S, F_s] and targets [R, F_t]; None for the
-                latter leaves their part of the score out.
+                latter leaves their part of the score out. `Rows` of a table need not be gathered first.
             edge_index: [2, E] sources and targets, or what :mod:`~sage_attention.torch.nn.adjacency` lists.
             edge_attr: [E, D] or [E] edge features in the order of the edges; ignored without ``edge_dim``.
             size: (S, R), where the rows do not tell.
@@ -136,21 +143,27 @@ class GATConv(AttentionLayer):
         Raises:
             ArgumentError: Shapes do not fit together, or an index is out of range.
         """
-        x_src, x_dst = self._sources_and_targets(x)
-        res = self.res(x_dst) if self.res is not None and x_dst is not None else None
+        source, target = self._ends(x)
         projection = self.lin if self.lin is not None else self.lin_src
         assert projection is not None  # noqa: S101  # one of the two is always there
-        values = self._split_heads(projection(x_src))
-        num_targets = None if x_dst is None else x_dst.size(0)
-        num_targets = self._check_size(size, values.size(0), num_targets)
-        source_logits, target_logits = self._logits(x_src, x_dst, values, projection)
-
+        num_targets = self._check_size(size, source.size(0), None if target is None else target.size(0))
         loops = None
         if self.add_self_loops:
-            both = values.size(0) if x_dst is None else min(values.size(0), x_dst.size(0))
+            both = source.size(0) if target is None else min(source.size(0), target.size(0))
             loops = SelfLoops(both if size is None else min(size), self.fill_value)
         used = edge_attr if self.lin_edge is not None else None
-        edges = self._gather(edge_index, used, values, num_targets, loops)
+        like = source if isinstance(source, Tensor) else source.like()
+        edges = self._gather(edge_index, used, like, num_targets, loops)
+        if edges.features is None and self.guide is None and not return_attention_weights:
+            out = self._projected_after(source, target, edges, projection)
+            if out is not None:
+                return out
+
+        x_src = gathered_rows(source)
+        x_dst = x_src if target is source else None if target is None else gathered_rows(target)
+        res = self.res(x_dst) if self.res is not None and x_dst is not None else None
+        values = self._split_heads(projection(x_src))
+        source_logits, target_logits = self._logits(x_src, x_dst, values, projection)
         features, edge_weight = edges.features, None
         if features is not None:
             edge_weight = self._edge_weight(features)
@@ -178,6 +191,45 @@ class GATConv(AttentionLayer):
         )
         out = self._merge_heads(out, res, self.bias)
         return out if weights is None else (out, edges.with_weights(weights))
+
+    def _projected_after(
+        self, source: Tensor | Rows, target: Tensor | Rows | None, edges: Edges, projection: torch.nn.Module
+    ) -> Tensor | None:
+        """The output by way of sums of rows that have not been projected, or None where that cannot be or costs more."""
+        check_order(self.project)
+        if self.project == "before" or not can_project_after(source):
+            return None
+        weight = matrix(projection, source.size(1))
+        if weight is None or weight.dtype != source.dtype:
+            return None
+        sizes = Sizes(source.size(0), edges.csc.indptr.size(0) - 1, edges.csc.indices.size(0), self.heads,
+                      source.size(1), self.out_channels, isinstance(source, Rows))  # fmt: skip
+        learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
+        if self.project == "auto" and not projects_after(sizes, learns):
+            return None
+        own, target_weight, target_logits = target, None, None
+        if target is not None:
+            of_target = self.lin if self.lin is not None else self.lin_dst
+            assert of_target is not None  # noqa: S101  # one of the two is always there
+            own_weight = matrix(of_target, target.size(1))
+            if own_weight is not None and target.size(1) == source.size(1) and can_project_after(target):
+                target_weight = self._folded(own_weight, self.att_dst)
+            else:
+                own, target_logits = None, self._target_logits(gathered_rows(target))
+        out = gat_attention_rows(
+            edges.csc,
+            source,
+            self._folded(weight, self.att_src),
+            weight.view(self.heads, self.out_channels, weight.size(1)),
+            target_rows=own,
+            target_weight=target_weight,
+            target_logits=target_logits,
+            bias=self._bias_inside(self.bias),
+            negative_slope=self.negative_slope,
+            dropout=self._dropout_now(),
+        )
+        res = self.res(gathered_rows(target)) if self.res is not None and target is not None else None
+        return self._merge_heads(out, res, self.bias)
 
     def _guided(self, guide: Guide, edges: Edges, inputs: GuidedInputs) -> Tensor:
         out: Tensor = attend(guide, edges, inputs, self.training)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sage_attention.errors import ArgumentError
+from sage_attention.torch.rows import Rows, gathered_rows
 
 from .edges import Edges, SelfLoops, gather
 from .message_passing import known_to_pyg
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AttentionLayer", "Channels", "Features", "Output"]
 
 Channels = Union[int, "tuple[int, int]"]
-Features = Union[Tensor, "tuple[Tensor, Tensor | None]"]
+Features = Union[Tensor, Rows, "tuple[Tensor | Rows, Tensor | Rows | None]"]
 Output = Union[Tensor, "tuple[Tensor, tuple[Tensor, Tensor]]"]
 
 
@@ -103,12 +104,19 @@ class AttentionLayer(torch.nn.Module):
         channels = self.in_channels
         return (channels, channels) if isinstance(channels, int) else (channels[0], channels[1])
 
-    def _sources_and_targets(self, x: Features) -> tuple[Tensor, Tensor | None]:
-        sources, targets = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
+    def _ends(self, x: Features) -> tuple[Tensor | Rows, Tensor | Rows | None]:
+        """The rows of sources and of targets, as they were given."""
+        sources, targets = (x, x) if isinstance(x, (Tensor, Rows)) else (x[0], x[1])
         for end in (sources, targets):
-            if end is not None and end.dim() != 2:
+            if isinstance(end, Tensor) and end.dim() != 2:
                 raise ArgumentError("x", "shape [num_nodes, channels]", list(end.shape))
         return sources, targets
+
+    def _sources_and_targets(self, x: Features) -> tuple[Tensor, Tensor | None]:
+        """The same as tensors."""
+        sources, targets = self._ends(x)
+        gathered = gathered_rows(sources)
+        return gathered, gathered if targets is sources else None if targets is None else gathered_rows(targets)
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         return projected.view(-1, self.heads, self.out_channels)
