@@ -67,11 +67,11 @@ def test_both_orders_give_the_same(calls, dtype, in_channels, options):
 
 def test_square_graph_and_targets_without_rows(calls):
     table, nodes, edges = batch()
-    layer = GATConv(12, 5, heads=2)
+    layer = GATConv(12, 5, heads=2).double()
     for x in (table[nodes], Rows(table, nodes)):
         for a, b in zip(results(layer, x, edges, "after"), results(layer, table[nodes], edges, "before")):
             torch.testing.assert_close(a, b)
-    layer = GATConv((12, 12), 5, heads=2, add_self_loops=False)
+    layer = GATConv((12, 12), 5, heads=2, add_self_loops=False).double()
     options = {"size": (30, 9)}
     layer.project = "after"
     out = layer((Rows(table, nodes), None), edges, **options)
@@ -142,7 +142,8 @@ def test_the_cheaper_order_is_taken(calls):
     dense = torch.stack([torch.arange(40).repeat(200), torch.arange(200).repeat_interleave(40)])
     layer((x, x[:40]), sparse)
     assert len(calls) == 1
-    layer((x[:40], x[:200]), dense)
+    narrow = GATConv(64, 2, heads=8, add_self_loops=False)
+    narrow((x[:40], x[:200]), dense)
     assert len(calls) == 1
 
 
