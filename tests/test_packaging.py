@@ -38,6 +38,8 @@ STRUCTURES = {
     "sage_attention_result": _native.Result,
     "sage_attention_transposed": _native.Transposed,
     "sage_attention_gradients": _native.Gradients,
+    "sage_attention_raw_problem": _native.RawProblem,
+    "sage_attention_raw_gradients": _native.RawGradients,
 }
 SCALARS = {
     "double": ctypes.c_double,
