@@ -17,7 +17,7 @@ from sage_attention import _native
 from sage_attention.errors import ArgumentError
 
 from . import fallback, library, ops
-from .library import _LIBRARY, _address, _contiguous, _graph, _register, _seed, num_threads
+from .library import _LIBRARY, _address, _graph, _register, _seed, num_threads
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ __all__ = ["gat_attention_rows"]
 
 
 _PROBLEM = (
-    "Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor table, Tensor? index, "
-    "Tensor? target_table, Tensor? target_index, Tensor source_weight, Tensor? target_weight, Tensor? target_logits, "
+    "Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor table, Tensor? row_ids, "
+    "Tensor? target_table, Tensor? target_row_ids, Tensor source_weight, Tensor? target_weight, Tensor? target_logits, "
     "Tensor projection, Tensor? bias, float negative_slope, float dropout, Tensor? dropout_seed"
 )
 _NUM_PROBLEM = 16
@@ -49,9 +49,9 @@ class _Arguments(NamedTuple):
     edge_ids: Tensor | None
     num_sources: int
     table: Tensor
-    index: Tensor | None
+    row_ids: Tensor | None
     target_table: Tensor | None
-    target_index: Tensor | None
+    target_row_ids: Tensor | None
     source_weight: Tensor
     target_weight: Tensor | None
     target_logits: Tensor | None
@@ -85,7 +85,7 @@ def _problem(a: _Arguments) -> tuple[_native.RawProblem, _Arguments]:
         if tensor is not None and (tuple(tensor.shape) != shape or tensor.dtype != a.table.dtype):
             expected = f"shape {list(shape)} of {a.table.dtype}"
             raise ArgumentError(name, expected, f"{list(tensor.shape)} of {tensor.dtype}")
-    sizes = {"indptr": None, "edge_ids": a.indices.numel(), "index": a.num_sources, "target_index": rows}
+    sizes = {"indptr": None, "edge_ids": a.indices.numel(), "row_ids": a.num_sources, "target_row_ids": rows}
     for name, size in sizes.items():
         tensor = getattr(a, name)
         if tensor is not None and (tensor.dtype != torch.int64 or tensor.dim() != 1):
@@ -96,9 +96,8 @@ def _problem(a: _Arguments) -> tuple[_native.RawProblem, _Arguments]:
         raise ArgumentError("indptr", "at least one element", "an empty tensor")
     if (a.target_table is None) != (a.target_weight is None):
         raise ArgumentError("target_weight", "one with target_table, none without", a.target_weight)
-    kept = a._replace(
-        **{name: _contiguous(value) for name, value in a._asdict().items() if isinstance(value, Tensor)}
-    )
+    contiguous: list[Any] = [value.contiguous() if isinstance(value, Tensor) else value for value in a]
+    kept = _Arguments(*contiguous)
     addresses = {
         name: _address(getattr(kept, name))
         for name in ("edge_ids", "table", "source_weight", "target_weight", "target_logits", "projection", "bias")
@@ -116,10 +115,10 @@ def _problem(a: _Arguments) -> tuple[_native.RawProblem, _Arguments]:
         features=features,
         channels=channels,
         num_table_rows=a.table.shape[0],
-        row_ids=_address(kept.index),
+        row_ids=_address(kept.row_ids),
         target_table=target_table,
         num_target_table_rows=0 if a.target_table is None else a.target_table.shape[0],
-        target_row_ids=_address(kept.target_index),
+        target_row_ids=_address(kept.target_row_ids),
         negative_slope=a.negative_slope,
         dropout=a.dropout,
         dropout_seed=_seed(a.dropout_seed),
@@ -138,9 +137,7 @@ def _forward_fake(*arguments: Any) -> tuple[Tensor, ...]:
 def _forward(*arguments: Any) -> tuple[Tensor, ...]:
     native, kept = _problem(_Arguments(*arguments[:_NUM_PROBLEM]))
     outputs = _forward_fake(*kept, arguments[_NUM_PROBLEM])
-    _native.check(
-        _native.library().sage_attention_raw_forward(ctypes.byref(native), *(_address(t) for t in outputs))
-    )
+    _native.check(_native.library().sage_attention_raw_forward(ctypes.byref(native), *(_address(t) for t in outputs)))
     return outputs
 
 
@@ -253,7 +250,7 @@ def gat_attention_rows(
         [R, H, C]; the bias, or zeros, for targets without edges. Gradients flow to all but the rows.
 
     Raises:
-        ArgumentError: A tensor has the wrong shape or type, an index is out of range, or a gradient is asked for the rows.
+        ArgumentError: A tensor has the wrong shape or type, an index is out of range, or the rows want a gradient.
 
     Example:
         >>> edges = ops.csc(torch.tensor([[0, 1], [0, 0]]), 2, 1)

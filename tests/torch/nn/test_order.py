@@ -33,7 +33,9 @@ def batch(dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(50, 12, generator=generator, dtype=dtype)
     nodes = torch.randint(0, 50, (30,), generator=generator)
-    edges = torch.stack([torch.randint(0, 30, (80,), generator=generator), torch.randint(0, 9, (80,), generator=generator)])
+    edges = torch.stack(
+        [torch.randint(0, 30, (80,), generator=generator), torch.randint(0, 9, (80,), generator=generator)]
+    )
     return table, nodes, edges
 
 
@@ -59,7 +61,9 @@ def test_both_orders_give_the_same(calls, dtype, in_channels, options):
         after = results(layer, given, edges, "after")
         assert len(after) == len(first)
         for a, b in zip(after, first):
-            torch.testing.assert_close(a, b, rtol=1e-4 if dtype == torch.float32 else 1e-10, atol=1e-5 if dtype == torch.float32 else 1e-10)
+            torch.testing.assert_close(
+                a, b, rtol=1e-4 if dtype == torch.float32 else 1e-10, atol=1e-5 if dtype == torch.float32 else 1e-10
+            )
     assert len(calls) == 4
     for a, b in zip(results(layer, (rows, rows[:9]), edges, "before"), first):
         assert torch.equal(a, b)

@@ -195,7 +195,7 @@ class GATConv(AttentionLayer):
     def _projected_after(
         self, source: Tensor | Rows, target: Tensor | Rows | None, edges: Edges, projection: torch.nn.Module
     ) -> Tensor | None:
-        """The output by way of sums of rows that have not been projected, or None where that cannot be or costs more."""
+        """The output by way of sums of raw rows, or None where that cannot be or costs more."""
         check_order(self.project)
         if self.project == "before" or not can_project_after(source):
             return None
