@@ -20,7 +20,7 @@ nox.options.error_on_external_run = True
 
 TORCH = "torch==2.13.0"
 # What goes into wheels that are published: pinned, so that anybody can build the same bytes.
-CROSS = ("build", "cmake", "ninja", "scikit-build-core==1.1.2", "wheel", "ziglang==0.17.1")
+CROSS = ("build", "cmake", "ninja", "scikit-build-core==1.1.2", "wheel", "ziglang==0.17.1", "zopfli==0.4.3")
 GATE = ("capstone>=5", "packaging>=21.3", "pefile>=2023.2.7", "pyelftools>=0.30")
 AARCH64 = "manylinux_2_17_aarch64"
 # What NumPy is enough for. A folder of tests is named like torch, which one of the tests takes for torch itself.

@@ -1,7 +1,7 @@
 """Builds the wheels of every platform on one machine, with zig: cross_wheels.py [--to dist] [PLATFORM...].
 
-Runs in an environment that holds build, cmake, ninja, scikit-build-core, wheel and ziglang (``nox -s wheels`` makes
-one). Built twice, in whatever folder, a wheel is the same to the byte.
+Runs in an environment that holds build, cmake, ninja, scikit-build-core, wheel, ziglang and zopfli (``nox -s wheels``
+makes one). Built twice, in whatever folder, a wheel is the same to the byte.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from slim_wheel import slim
 
 ROOT = Path(__file__).parents[1]
 SCRATCH = ROOT / "build/cross"
@@ -84,6 +87,8 @@ def build(platform: str, to: Path) -> Path:
         env=environment(target), capture_output=True, text=True, check=True,
     )  # fmt: skip
     renamed = scratch / "wheel" / said.stdout.split()[-1]
+    with mock.patch.dict(os.environ, environment(target)):
+        slim(renamed, scratch / "unpacked")
     to.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(renamed, to))
 

@@ -1,4 +1,7 @@
-"""The tables under ``data/``: JSON that comes with the package, read when first asked for."""
+"""The tables under ``data/``: JSON that comes with the package, read when first asked for.
+
+In published wheels each folder of tables is one file, which packs better (``tools/slim_wheel.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["table"]
+__all__ = ["table", "tables"]
+
+_DATA = Path(__file__).with_name("data")
 
 
 @functools.cache
@@ -21,4 +26,37 @@ def table(name: str) -> Any:
         >>> table("doctor/cuda_host_compilers")["rows"][0]["cuda"]
         '11.2'
     """
-    return json.loads((Path(__file__).with_name("data") / f"{name}.json").read_text(encoding="utf-8"))
+    folder, _, rest = name.partition("/")
+    packed = _packed(folder) if rest else None
+    return _read(_DATA / f"{name}.json") if packed is None else packed[rest]
+
+
+def tables(folder: str) -> dict[str, Any]:
+    """All tables right in a folder under ``data/``, by name, in the order of their names.
+
+    Args:
+        folder: Its path, with ``/``.
+
+    Example:
+        >>> list(tables("explain/causes"))[:2]
+        ['crash', 'cuda']
+    """
+    top, _, rest = folder.partition("/")
+    packed = _packed(top)
+    if packed is None:
+        names = [path.stem for path in (_DATA / folder).glob("*.json")]
+    else:
+        paths = [name.rpartition("/") for name in packed]
+        names = [name for parent, _, name in paths if parent == rest]
+    return {name: table(f"{folder}/{name}") for name in sorted(names)}
+
+
+@functools.cache
+def _packed(folder: str) -> dict[str, Any] | None:
+    """All tables under a folder, by path, where they are one file."""
+    path = _DATA / f"{folder}.json"
+    return None if (_DATA / folder).is_dir() else _read(path)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

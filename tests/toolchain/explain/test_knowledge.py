@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 
-from sage_attention.toolchain.explain.knowledge import DATA, load
+from sage_attention.toolchain.data_files import table, tables
+from sage_attention.toolchain.explain.knowledge import load
 from toolchain.explain.fixtures import INDEX, MSVC
 
-SCHEMA = json.loads((DATA / "cause.schema.json").read_text(encoding="utf-8"))
+SCHEMA = table("explain/cause.schema")
 TYPES = {"object": dict, "array": list, "string": str, "number": (int, float), "integer": int}
 CAUSES = load().causes
 
@@ -45,9 +45,9 @@ def problems(value, schema, where=""):
     return found
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "causes").glob("*.json")), ids=lambda path: path.stem)
-def test_schema(path):
-    assert problems(json.loads(path.read_text(encoding="utf-8")), SCHEMA) == []
+@pytest.mark.parametrize("name", list(tables("explain/causes")))
+def test_schema(name):
+    assert problems(table(f"explain/causes/{name}"), SCHEMA) == []
 
 
 def test_validator_sees_what_is_wrong():

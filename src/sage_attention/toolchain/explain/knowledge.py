@@ -6,16 +6,15 @@ Contract: loading reads files and compiles nothing; an expression is compiled wh
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-__all__ = ["DATA", "Cause", "Fact", "Fix", "Harmless", "Knowledge", "Pattern", "Signature", "Text", "Wrapper", "load"]
+from sage_attention.toolchain.data_files import table, tables
 
-DATA = Path(__file__).parents[1] / "data" / "explain"
+__all__ = ["Cause", "Fact", "Fix", "Harmless", "Knowledge", "Pattern", "Signature", "Text", "Wrapper", "load"]
+
 _MACRO = re.compile(r"\{\{(\w+)\}\}")
 _SYSTEM_OF_SHELL = {"cmd": "windows", "powershell": "windows", "sh": "unix"}
 
@@ -186,28 +185,24 @@ def load() -> Knowledge:
         >>> load().causes["windows_sdk_missing"].title.en
         'Part of the Windows SDK is missing'
     """
-    phrases = {name: tuple(texts) for name, texts in _read("phrases.json")["phrases"].items()}
+    phrases = {name: tuple(texts) for name, texts in table("explain/phrases")["phrases"].items()}
     causes: dict[str, Cause] = {}
-    for path in sorted((DATA / "causes").glob("*.json")):
-        for entry in json.loads(path.read_text(encoding="utf-8"))["causes"]:
-            causes[entry["id"]] = _cause(entry, path.stem, phrases)
-    lines = _read("lines.json")
+    for group, found in tables("explain/causes").items():
+        for entry in found["causes"]:
+            causes[entry["id"]] = _cause(entry, group, phrases)
+    lines = table("explain/lines")
+    observations = table("explain/observations")["observations"]
     return Knowledge(
         causes=causes,
-        events=tuple((entry["event"], _pattern(entry, phrases)) for entry in _read("events.json")["events"]),
-        observations={entry["name"]: _pattern(entry, phrases) for entry in _read("observations.json")["observations"]},
+        events=tuple((entry["event"], _pattern(entry, phrases)) for entry in table("explain/events")["events"]),
+        observations={entry["name"]: _pattern(entry, phrases) for entry in observations},
         wrappers=tuple(Wrapper(_pattern(entry, phrases), _text(entry["send"])) for entry in lines["wrappers"]),
         warnings=tuple(Harmless(_pattern(entry, phrases), _text(entry["why"])) for entry in lines["warnings"]),
         packages=tuple(
-            (Pattern((), entry["file"]), dict(entry["packages"])) for entry in _read("packages.json")["packages"]
+            (Pattern((), entry["file"]), dict(entry["packages"])) for entry in table("explain/packages")["packages"]
         ),
         phrases=phrases,
     )
-
-
-def _read(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((DATA / name).read_text(encoding="utf-8"))
-    return loaded
 
 
 def _text(entry: dict[str, str]) -> Text:

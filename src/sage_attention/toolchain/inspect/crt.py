@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lists import data, dll_kind
+from sage_attention.toolchain.data_files import table
+
+from .lists import dll_kind
 from .model import Binary, version_text
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def runtime_demands(binary: Binary) -> tuple[str, ...]:
     Since that toolset the constructor of std::mutex leaves to the first lock what older libraries expect it to have
     done (``_Mtx_init_in_situ``). So a file that locks and never initialises was built that way, whoever linked it.
     """
-    rule = data("windows_dlls")["runtime_break"]
+    rule = table("windows_dlls")["runtime_break"]
     taken = {s for needed in binary.needed if needed.library.lower() == rule["library"] for s in needed.symbols}
     if any(symbol.startswith(rule["not_with"]) for symbol in taken):
         return ()

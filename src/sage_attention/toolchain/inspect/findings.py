@@ -6,7 +6,7 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .lists import data
+from sage_attention.toolchain.data_files import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,11 +35,11 @@ class Finding:
     @property
     def severity(self) -> str:
         """``error``: it fails for users; ``warning``: for some of them, or later; ``note``: good to know."""
-        return str(data("inspect_texts")["findings"][self.code]["severity"])
+        return str(table("inspect_texts")["findings"][self.code]["severity"])
 
     def words(self, language: str) -> tuple[str, str]:
         """What is so, and what to do about it (may be empty)."""
-        title, fix = data("inspect_texts")["findings"][self.code][language]
+        title, fix = table("inspect_texts")["findings"][self.code][language]
         facts = {
             name: value.get(language, value["en"]) if isinstance(value, dict) else value
             for name, value in self.facts.items()
@@ -75,7 +75,7 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
 
 def _fields(code: str) -> set[str]:
     """What the words of a finding are filled with, in any language."""
-    entry = data("inspect_texts")["findings"][code]
+    entry = table("inspect_texts")["findings"][code]
     texts = (text for language, words in entry.items() if language != "severity" for text in words)
     return {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
 
@@ -87,7 +87,7 @@ def phrase(group: str, key: str, language: str, **facts: str) -> str:
         >>> phrase("states", "after_torch", "en")
         'found only after `import torch`'
     """
-    entry = data("inspect_texts")[group].get(key)
+    entry = table("inspect_texts")[group].get(key)
     return str(entry[language].format(**facts)) if entry else ""
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from sage_attention.toolchain.data_files import table
+
 from . import crt
 from .findings import Finding, few, joined
 from .judge_wheel import wheel_findings
-from .lists import data, dll_kind
+from .lists import dll_kind
 from .model import version_text
 from .python_abi import init_names, initialised_modules
 from .survey import library_runtimes
@@ -70,7 +72,7 @@ def _file_findings(file: Surveyed, found: Survey) -> Iterator[Finding]:
 
 
 def _kind(key: str) -> dict[str, str]:
-    return dict(data("inspect_texts")["kinds"].get(key, {"en": "put it into the package", "zh": "请把它放进包里"}))
+    return dict(table("inspect_texts")["kinds"].get(key, {"en": "put it into the package", "zh": "请把它放进包里"}))
 
 
 def _node_findings(node: Node, via: tuple[str, ...], file: Surveyed, found: Survey) -> Iterator[Finding]:
@@ -100,7 +102,7 @@ def _node_findings(node: Node, via: tuple[str, ...], file: Surveyed, found: Surv
         else:
             yield Finding("missing_library", file.name, {**facts, "kind": _kind(kind)})
     elif node.state == "conditional_system":
-        which = data("windows_dlls")["conditional"]["names"][node.name.lower()]
+        which = table("windows_dlls")["conditional"]["names"][node.name.lower()]
         yield Finding("conditional_library", file.name, {**facts, "kind": _kind(which)})
     elif node.state == "wrong_machine":
         machine = node.binary.machine if node.binary else "?"
@@ -162,7 +164,7 @@ def _runtime_age(file: Surveyed) -> Iterator[Finding]:
     if runtime is None:
         return
     version = crt.file_version(runtime)
-    since = tuple(data("windows_dlls")["runtime_break"]["since"])
+    since = tuple(table("windows_dlls")["runtime_break"]["since"])
     for name, binary, _ in users:
         if binary.pe is None or runtime.name not in {n.library for n in binary.needed}:
             continue

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .lists import data
+from sage_attention.toolchain.data_files import table
+
 from .tree import Node, read_for
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class LinuxProcess:
         return self._not_found(node, library)
 
     def _in_system(self, library: str, node: Node) -> bool:
-        known = data("manylinux")
+        known = table("manylinux")
         if library in known["loaders"] or library.startswith("libc.musl-") or library == "libc.so":
             node.state = "c_library"
         elif library in known["libraries"] or library in known["libraries_since"]:

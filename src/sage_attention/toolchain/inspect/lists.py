@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
-from pathlib import Path
-from typing import Any
 
-__all__ = ["api_set", "data", "dll_kind", "stable_abi", "windows_names"]
+from sage_attention.toolchain.data_files import table
 
-_FOLDER = Path(__file__).parents[1] / "data"
-
-
-@cache
-def data(name: str) -> Any:
-    """What a file of ``toolchain/data`` holds."""
-    return json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+__all__ = ["api_set", "dll_kind", "stable_abi", "windows_names"]
 
 
 @cache
 def windows_names(kind: str) -> frozenset[str]:
     """The DLLs of one list of ``windows_dlls.json``, in lower case."""
-    return frozenset(data("windows_dlls")[kind]["names"])
+    return frozenset(table("windows_dlls")[kind]["names"])
 
 
 def api_set(library: str) -> bool:
@@ -32,7 +23,7 @@ def api_set(library: str) -> bool:
         >>> api_set("api-ms-win-crt-heap-l1-1-0.dll"), api_set("kernel32.dll")
         (True, False)
     """
-    return library.lower().startswith(tuple(data("windows_dlls")["api_set_prefixes"]["names"]))
+    return library.lower().startswith(tuple(table("windows_dlls")["api_set_prefixes"]["names"]))
 
 
 def dll_kind(library: str) -> str:
@@ -48,14 +39,14 @@ def dll_kind(library: str) -> str:
 
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    rows = data("windows_dlls")["not_in_windows"]["patterns"]
+    rows = table("windows_dlls")["not_in_windows"]["patterns"]
     return tuple((re.compile(row["pattern"]), row["kind"]) for row in rows)
 
 
 @cache
 def stable_abi() -> dict[str, tuple[int, int]]:
     """Symbol of CPython's stable ABI -> the version that added it."""
-    rows = data("python_stable_abi")["added"]
+    rows = table("python_stable_abi")["added"]
     return {
         name: (int(version.partition(".")[0]), int(version.partition(".")[2]))
         for version, names in rows.items()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .lists import data
+from sage_attention.toolchain.data_files import table
 
 if TYPE_CHECKING:
     from .model import Binary
@@ -50,12 +50,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def policies() -> list[tuple[str, tuple[str, ...]]]:
     """Every policy with its other names, the oldest first."""
-    return [(row["name"], tuple(row["aliases"])) for row in data("manylinux")["policies"]]
+    return [(row["name"], tuple(row["aliases"])) for row in table("manylinux")["policies"]]
 
 
 def _limits(policy: str, machine: str) -> dict[str, tuple[int, ...]] | None:
     """Family -> the newest version that a policy allows; None where the policy does not exist for a machine."""
-    for row in data("manylinux")["policies"]:
+    for row in table("manylinux")["policies"]:
         if policy in (row["name"], *row["aliases"]):
             limits = row["versions"].get(_MACHINES.get(machine, machine))
             return {family: _numbers(version) for family, version in limits.items()} if limits else None

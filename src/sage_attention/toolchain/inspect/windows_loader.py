@@ -225,9 +225,9 @@ class WindowsProcess:
 
 @cache
 def _conditional() -> tuple[str, ...]:
-    from .lists import data
+    from sage_attention.toolchain.data_files import table
 
-    return tuple(data("windows_dlls")["conditional"]["names"])
+    return tuple(table("windows_dlls")["conditional"]["names"])
 
 
 def load_outcome(nodes: list[Node], version: tuple[int, int] | None, forgiven: frozenset[str] = frozenset()) -> Outcome:

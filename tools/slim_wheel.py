@@ -1,0 +1,92 @@
+"""Makes a wheel smaller without changing what is in it: folders of tables in one file, and a better compressor.
+
+zlib forgets what it read 32 KB ago. Tables of one folder have much in common, so that they pack better without the
+white space between, and one after the other. zopfli looks longer than zlib for the same format.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import zipfile
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["join_tables", "slim"]
+
+_DATA = "sage_attention/toolchain/data"
+_LIBRARIES = (".so", ".dll")
+
+
+def join_tables(data: Path) -> None:
+    """Turns each folder of JSON files into one file, which ``toolchain/data_files.py`` reads, without white space.
+
+    Args:
+        data: The folder with the folders.
+    """
+    for folder in [path for path in sorted(data.iterdir()) if path.is_dir()]:
+        paths = sorted(folder.rglob("*.json"))
+        # Named like their paths, without the suffix.
+        tables = {path.relative_to(folder).with_suffix("").as_posix(): _read(path) for path in paths}
+        shutil.rmtree(folder)
+        folder.with_suffix(".json").write_text(_packed(tables), encoding="utf-8", newline="\n")
+    for path in data.glob("*.json"):
+        path.write_text(_packed(_read(path)), encoding="utf-8", newline="\n")
+
+
+def slim(wheel: Path, scratch: Path) -> None:
+    """Packs a wheel anew.
+
+    Args:
+        wheel: Is replaced.
+        scratch: A folder that may be emptied.
+    """
+    from wheel.wheelfile import WheelFile  # is there where wheels are built
+
+    shutil.rmtree(scratch, ignore_errors=True)
+    with WheelFile(str(wheel)) as source:
+        source.extractall(scratch)
+    join_tables(scratch / _DATA)
+    for path in scratch.rglob("*"):  # whatever the umask
+        path.chmod(0o755 if path.is_dir() or path.suffix in _LIBRARIES else 0o644)
+    wheel.unlink()
+    with _zopfli(), WheelFile(str(wheel), "w") as target:
+        target.write_files(str(scratch))
+
+
+class _Compressor:
+    """zopfli's, as ``zipfile`` calls one."""
+
+    def __init__(self) -> None:
+        self._given: list[bytes] = []
+
+    def compress(self, data: bytes) -> bytes:
+        self._given.append(data)
+        return b""
+
+    def flush(self) -> bytes:
+        import zopfli.zlib  # is there where wheels are built
+
+        # Between zlib's header of two bytes and its checksum of four is what archives hold.
+        packed: bytes = zopfli.zlib.compress(b"".join(self._given))[2:-4]
+        return packed
+
+
+@contextlib.contextmanager
+def _zopfli() -> Iterator[None]:
+    """Lets ``zipfile``, which knows no other compressors, use zopfli."""
+    with mock.patch.object(zipfile, "_get_compressor", side_effect=lambda *_: _Compressor()):
+        yield
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _packed(tables: Any) -> str:
+    return json.dumps(tables, ensure_ascii=False, separators=(",", ":"))
