@@ -21,6 +21,7 @@ from sage_attention import _native
 pytest.importorskip("capstone", reason="the gate reads instructions by Capstone")
 pytest.importorskip("elftools", reason="the gate reads ELF by pyelftools")
 
+from slim_wheel import DATA, joined_tables
 from wheel_gate import archive, elf, pe, platforms, rules
 from wheel_gate.library import Library, UnreadableError
 
@@ -242,6 +243,20 @@ def test_other_platforms_are_refused(tmp_path, platform):
 def test_other_names_are_refused(tmp_path):
     path = write_wheel(tmp_path, LINUX).rename(tmp_path / "sage-graph-attention.whl")
     assert rules.judge(path).faults == ["its name is not sage_graph_attention-VERSION-py3-none-PLATFORM.whl"]
+
+
+TABLES = [name for name in archive.source_files() if name.startswith(f"{DATA}/")]
+JOINED = {f"{DATA}/{name}": text for name, text in joined_tables(ROOT / "src" / DATA).items()}
+
+
+def test_joined_tables_are_the_source_s(tmp_path):
+    assert rules.judge(write_wheel(tmp_path, LINUX, without=set(TABLES) - set(JOINED), files=JOINED)).faults == []
+    other = {**JOINED, f"{DATA}/explain.json": JOINED[f"{DATA}/explain.json"].replace(b"MSVC", b"msvc", 1)}
+    (fault,) = rules.judge(write_wheel(tmp_path, WINDOWS, without=set(TABLES) - set(JOINED), files=other)).faults
+    assert fault == f"holds other tables than the source: {DATA}/explain.json"
+    lacking = {name: text for name, text in JOINED.items() if not name.endswith("doctor.json")}
+    (fault,) = rules.judge(write_wheel(tmp_path, MAC, without=set(TABLES) - set(lacking), files=lacking)).faults
+    assert fault == f"missing: {DATA}/doctor.json"
 
 
 def test_large_wheels_are_refused(tmp_path):

@@ -17,26 +17,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["join_tables", "slim"]
+__all__ = ["DATA", "join_tables", "joined_tables", "slim"]
 
-_DATA = "sage_attention/toolchain/data"
+DATA = "sage_attention/toolchain/data"
 _LIBRARIES = (".so", ".dll")
 
 
-def join_tables(data: Path) -> None:
-    """Turns each folder of JSON files into one file, which ``toolchain/data_files.py`` reads, without white space.
+def joined_tables(data: Path) -> dict[str, bytes]:
+    """Each folder of JSON files as one file, which ``toolchain/data_files.py`` reads; all without white space.
 
     Args:
         data: The folder with the folders.
+
+    Returns:
+        By name in `data`, what the files hold.
     """
-    for folder in [path for path in sorted(data.iterdir()) if path.is_dir()]:
-        paths = sorted(folder.rglob("*.json"))
+    texts = {path.name: _packed(_read(path)) for path in data.glob("*.json")}
+    for folder in [path for path in data.iterdir() if path.is_dir()]:
         # Named like their paths, without the suffix.
-        tables = {path.relative_to(folder).with_suffix("").as_posix(): _read(path) for path in paths}
-        shutil.rmtree(folder)
-        folder.with_suffix(".json").write_text(_packed(tables), encoding="utf-8", newline="\n")
-    for path in data.glob("*.json"):
-        path.write_text(_packed(_read(path)), encoding="utf-8", newline="\n")
+        paths = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.json")}
+        texts[f"{folder.name}.json"] = _packed({name: _read(paths[name]) for name in sorted(paths)})
+    return texts
+
+
+def join_tables(data: Path) -> None:
+    """Puts ``joined_tables`` in the place of what a folder holds."""
+    texts = joined_tables(data)
+    shutil.rmtree(data)
+    data.mkdir()
+    for name, text in texts.items():
+        (data / name).write_bytes(text)
 
 
 def slim(wheel: Path, scratch: Path) -> None:
@@ -51,7 +61,7 @@ def slim(wheel: Path, scratch: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     with WheelFile(str(wheel)) as source:
         source.extractall(scratch)
-    join_tables(scratch / _DATA)
+    join_tables(scratch / DATA)
     for path in scratch.rglob("*"):  # whatever the umask
         path.chmod(0o755 if path.is_dir() or path.suffix in _LIBRARIES else 0o644)
     wheel.unlink()
@@ -88,5 +98,5 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _packed(tables: Any) -> str:
-    return json.dumps(tables, ensure_ascii=False, separators=(",", ":"))
+def _packed(tables: Any) -> bytes:
+    return json.dumps(tables, ensure_ascii=False, separators=(",", ":")).encode()

@@ -14,6 +14,8 @@ import zlib
 from itertools import product
 from pathlib import Path
 
+from slim_wheel import DATA, joined_tables
+
 ROOT = Path(__file__).parents[2]
 # What reading a damaged archive, or text in it that is none, may end with.
 DAMAGED = (
@@ -41,16 +43,25 @@ def source_files() -> set[str]:
 
 
 def file_faults(archive: zipfile.ZipFile, version: str, system: str) -> list[str]:
-    """Files too few, too many, twice, or with times of their own."""
+    """Files too few, too many, twice, or with times of their own; tables that are not the source's."""
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     names = [entry.filename for entry in entries]
     about = f"sage_graph_attention-{version}.dist-info"
     expected = {*(f"{about}/{file}" for file in METADATA), library_name(system), *source_files()}
+    joined = {}
+    if not any(name.startswith(f"{DATA}/explain/") for name in names):  # as in published wheels
+        joined = {f"{DATA}/{name}": text for name, text in joined_tables(ROOT / "src" / DATA).items()}
+        expected = {name for name in expected if not name.startswith(f"{DATA}/")} | set(joined)
     times = sorted({entry.date_time for entry in entries})
     return [
         *(f"missing: {file}" for file in sorted(expected - set(names))),
         *(f"should not be there: {file}" for file in sorted(set(names) - expected)),
         *(f"is there twice: {name}" for name in sorted({name for name in names if names.count(name) > 1})),
+        *(
+            f"holds other tables than the source: {name}"
+            for name in sorted(set(joined) & set(names))
+            if archive.read(name) != joined[name]
+        ),
         *([f"its files have different times: {times[0]} to {times[-1]}"] if len(times) > 1 else []),
     ]
 

@@ -395,7 +395,7 @@ void raw_backward_rows(const RawTask& t, const RawPartial& partial, int64_t begi
     using T = typename V::T;
     RawWork<V> work(t, scratch);
     const int64_t H = t.heads, F = t.features, C = t.channels, width = work.s.width;
-    NoFetcher none;
+    Fetcher none(nullptr, 0);  // fetches nothing
     for (int64_t r = begin; r < end; r += work.targets) {
         const int64_t n = min(work.targets, end - r);
         const Rows<T> target_rows = raw_target_scores<V>(t, work, r, n);

@@ -332,7 +332,9 @@ RowOperations<V> row_operations(const Shape<V>& s, double negative_slope) {
             }
         }
     }
-    if (s.channels < V::kWidth) return row_operations_for_heads<V, kShort>(s, convex);
+    if constexpr (V::kWidth > 1) {
+        if (s.channels < V::kWidth) return row_operations_for_heads<V, kShort>(s, convex);
+    }
     return row_operations_for_heads<V, 0>(s, convex);
 }
 

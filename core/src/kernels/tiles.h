@@ -79,15 +79,12 @@ class Fetcher {
     int64_t at_ = 0, touched_ = 0, first_ = 0, end_ = 0;
     const int64_t* index_ = nullptr;
 };
-struct NoFetcher {
-    SAGE_INLINE void step() const {}
-};
 
 // flat[e, h] = rows[e] . fixed[h], for n rows of `width`. kHeads: the head stride, or kTile where it is more. A step of
 // `fetcher` for each tile.
-template <class V, int kHeads, class R, class P>
+template <class V, int kHeads, class R>
 SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
-                           typename V::T* flat, P& fetcher) {
+                           typename V::T* flat, Fetcher& fetcher) {
     using T = typename V::T;
     constexpr int W = V::kWidth, kEdges = kTile / kHeads;
     for (int64_t e = 0; e < n; e += kEdges) {
@@ -114,9 +111,9 @@ SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const R&
     }
 }
 
-template <class V, class R, class P>
+template <class V, class R>
 SAGE_NOINLINE void dot_rows(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
-                            typename V::T* flat, P& fetcher) {
+                            typename V::T* flat, Fetcher& fetcher) {
     switch (s.head_stride) {
         case 1:
             return dot_tiles<V, 1>(s, n, width, rows, fixed, flat, fetcher);
@@ -181,9 +178,9 @@ SAGE_INLINE void combine_tile(int64_t n, int64_t h, int64_t c, const R& rows, co
 }
 
 // kVectors vectors at a time, then half of that, ..., then what is less than one.
-template <class V, int kHeads, int kVectors, class R, class P>
+template <class V, int kHeads, int kVectors, class R>
 SAGE_INLINE void combine_columns(int64_t n, int64_t h, int64_t c, int64_t width, const R& rows,
-                                 const Combination<typename V::T>& m, P& fetcher) {
+                                 const Combination<typename V::T>& m, Fetcher& fetcher) {
     constexpr int64_t kStep = int64_t{kVectors} * V::kWidth;
     for (; c + kStep <= width; c += kStep) {
         fetcher.step();
@@ -199,16 +196,21 @@ SAGE_INLINE void combine_columns(int64_t n, int64_t h, int64_t c, int64_t width,
 }
 
 // n rows, `heads` sums of `width`; a step of `fetcher` for each tile.
-template <class V, class R, class P>
+template <class V, class R>
 SAGE_NOINLINE void combine_rows(int64_t n, int64_t heads, int64_t width, const R& rows,
-                                const Combination<typename V::T>& m, P& fetcher) {
+                                const Combination<typename V::T>& m, Fetcher& fetcher) {
     int64_t h = 0;
-    for (; h + 4 <= heads; h += 4) combine_columns<V, 4, 2>(n, h, 0, width, rows, m, fetcher);
-    if (heads - h >= 2) {
-        combine_columns<V, 2, 4>(n, h, 0, width, rows, m, fetcher);
-        h += 2;
+    if constexpr (V::kWidth == 1 || sizeof(typename V::T) > 4) {  // the library stays small where speed matters less
+        for (; h + 4 <= heads; h += 4) combine_columns<V, 4, 1>(n, h, 0, width, rows, m, fetcher);
+        for (; h < heads; ++h) combine_columns<V, 1, 1>(n, h, 0, width, rows, m, fetcher);
+    } else {
+        for (; h + 4 <= heads; h += 4) combine_columns<V, 4, 2>(n, h, 0, width, rows, m, fetcher);
+        if (heads - h >= 2) {
+            combine_columns<V, 2, 4>(n, h, 0, width, rows, m, fetcher);
+            h += 2;
+        }
+        if (heads - h == 1) combine_columns<V, 1, 8>(n, h, 0, width, rows, m, fetcher);
     }
-    if (heads - h == 1) combine_columns<V, 1, 8>(n, h, 0, width, rows, m, fetcher);
 }
 // Tiles of it, about.
 template <class V>
