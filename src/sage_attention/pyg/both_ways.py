@@ -161,18 +161,18 @@ class _Found:
         self._num_nodes = num_nodes
         self._disjoint = disjoint
         self._num_expanded = 0
-        self._nodes, self._trees = seeds, np.arange(len(seeds)) if disjoint else np.zeros_like(seeds)
+        self._nodes, self._trees = seeds, np.arange(len(seeds), dtype=np.int64) if disjoint else np.zeros_like(seeds)
         # A node is known by its tree and its id; a seed that comes again has a row that nothing else leads to.
         keys = self._trees * num_nodes + seeds
         again = np.ones(len(seeds), np.bool_)
         again[np.unique(keys, return_index=True)[1]] = False
-        self._keys = np.where(again, -1 - np.arange(len(seeds)), keys)
+        self._keys = np.where(again, -1 - np.arange(len(seeds), dtype=np.int64), keys)
         self._edges = [np.empty((0, 3), np.int64)]  # rows of sources and targets, ids
         self._num_nodes_sampled: list[int] = []
 
     def frontier(self) -> _Frontier:
         """The nodes that have been found since the last one."""
-        rows = np.arange(self._num_expanded, len(self._nodes))
+        rows = np.arange(self._num_expanded, len(self._nodes), dtype=np.int64)
         self._num_expanded = len(self._nodes)
         return _Frontier(rows, self._nodes[rows], self._trees[rows])
 
@@ -186,7 +186,7 @@ class _Found:
         )
         order = np.argsort(first)  # those that are known come first, and stay where they are
         rows = np.empty_like(order)
-        rows[order] = np.arange(len(order))
+        rows[order] = np.arange(len(order), dtype=np.int64)
         self._keys = keys[order]
         self._nodes = np.concatenate([self._nodes, nodes])[first[order]]
         self._trees = np.concatenate([self._trees, trees])[first[order]]
