@@ -29,6 +29,8 @@ def as_numpy(name: str, value: Any) -> NDArray[Any]:
     Raises:
         ArgumentError: It cannot be made an array (ragged lists, bfloat16 or sparse tensors).
     """
+    if type(value) is np.ndarray:
+        return value
     try:
         if hasattr(value, "detach") and hasattr(value, "numpy"):
             value = value.detach().cpu().numpy()
@@ -70,6 +72,8 @@ def integer(name: str, value: Any, low: int, high: int | None = None) -> int:
     Raises:
         ArgumentError: It is no integer (booleans are none) or outside.
     """
+    if type(value) is int and value >= low and (high is None or value <= high):
+        return value
     expected = f"an integer of at least {low}" if high is None else f"an integer in [{low}, {high}]"
     if isinstance(value, (bool, np.bool_)):
         raise ArgumentError(name, expected, value)

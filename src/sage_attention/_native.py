@@ -499,17 +499,17 @@ def address(array: NDArray[Any] | None) -> int | None:
     if not array.flags.c_contiguous:
         raise ArgumentError("array", "a C-contiguous array", f"strides {array.strides}")
     # Five times faster than array.ctypes.data.
-    return int(array.__array_interface__["data"][0])
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
 def float_type(dtype: np.dtype[Any]) -> int | None:
     """The ABI's number of a NumPy float type; None if the core does not compute in it."""
-    return {"float32": FLOAT32, "float64": FLOAT64}.get(dtype.name)
+    return {("f", 4): FLOAT32, ("f", 8): FLOAT64}.get((dtype.kind, dtype.itemsize))
 
 
 def index_type(dtype: np.dtype[Any]) -> int | None:
     """The ABI's number of a NumPy index type; None if it is neither int32 nor int64."""
-    return {"int32": INT32, "int64": INT64}.get(dtype.name)
+    return {("i", 4): INT32, ("i", 8): INT64}.get((dtype.kind, dtype.itemsize))
 
 
 def cpu_level() -> str:

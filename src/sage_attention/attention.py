@@ -9,9 +9,10 @@ Shapes: S sources, R rows (targets attended), E edges, H heads, C channels per h
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,7 +78,11 @@ _RESULT_SHAPES: dict[str, tuple[str, ...]] = {
 }
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))  # not those of another byte order
 _NUMBERS = ("negative_slope", "dropout")
+_FLAGS = ("replace", "weights_before_dropout")
 _OPTIONAL = {"target_logits", "edge_features", "edge_weight", "edge_queries", "bias"}
+# Values and edge features first: the others' shapes go by theirs.
+_ORDER = {score: list(dict.fromkeys(("values", "edge_features", *shapes))) for score, shapes in _SHAPES.items()}
+_FOREIGN = {score: {name for other in _SHAPES.values() for name in other} - set(own) for score, own in _SHAPES.items()}
 _EDGE_PARTNER = {"gat": "edge_weight", "gatv2": "edge_weight", "dot": "edge_queries"}
 
 
@@ -227,7 +232,7 @@ def _checked(inputs: AttentionInputs) -> AttentionInputs:
     changes: dict[str, Any] = {name: _number(name, getattr(inputs, name)) for name in _NUMBERS}
     if inputs.scale is not None:
         changes["scale"] = _number("scale", inputs.scale)
-    for name in ("replace", "weights_before_dropout"):
+    for name in _FLAGS:
         if not isinstance(getattr(inputs, name), (bool, np.bool_)):
             raise ArgumentError(name, "True or False", repr(getattr(inputs, name)))
     if inputs.targets is not None:
@@ -239,19 +244,21 @@ def _checked(inputs: AttentionInputs) -> AttentionInputs:
         raise ArgumentError("values", "at least one head and one channel", f"shape {list(values.shape)}")
     sizes = {"S": graph.num_sources, "R": rows, "E": graph.num_edges, "H": heads, "C": channels}
     sizes["H*C"] = heads * channels
-    for name in ("values", "edge_features", *(n for n in shapes if n not in ("values", "edge_features"))):
+    for name in _ORDER[inputs.score]:
         value = values if name == "values" else getattr(inputs, name)
         if name in ("values", "keys") and isinstance(value, QuantizedTable):
             changes[name] = _quantized(name, value, shapes[name], sizes, dtype)
         else:
             changes[name] = _float_array(name, value, shapes[name], sizes, dtype)
-    for name in {n for score in _SHAPES.values() for n in score} - set(shapes):
+    for name in _FOREIGN[inputs.score]:
         if getattr(inputs, name) is not None:
             raise ArgumentError(name, f"None for score {inputs.score!r}", "an array")
     partner = _EDGE_PARTNER[inputs.score]
     if (changes["edge_features"] is None) != (changes[partner] is None):
         raise ArgumentError(partner, "to be given together with edge_features", "only one of them")
-    return AttentionInputs(**{**{f.name: getattr(inputs, f.name) for f in fields(inputs)}, **changes})
+    checked = copy.copy(inputs)
+    checked.__dict__.update(changes)
+    return checked
 
 
 def _float_array(
@@ -264,13 +271,15 @@ def _float_array(
     array = as_numpy(name, value)
     if name == "edge_features" and array.ndim == 2:
         sizes["D"] = array.shape[1]
-    wanted = tuple(sizes.get(letter, -1) for letter in shape)
+    wanted = tuple([sizes.get(letter, -1) for letter in shape])
     if array.shape != wanted:
         text = ", ".join(f"{letter}={size}" for letter, size in zip(shape, wanted))
         raise ArgumentError(name, f"shape [{text}]", f"{list(array.shape)}")
     if array.dtype != dtype:
         raise ArgumentError(name, f"{dtype}, as values", array.dtype)
-    return np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED"))
+    flags = array.flags
+    fits = flags.c_contiguous and flags.aligned
+    return array if fits else np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED"))
 
 
 def _value_table(value: Any, shape: tuple[str, ...]) -> tuple[Any, np.dtype[Any]]:
@@ -326,6 +335,8 @@ def _graph(value: Any) -> Graph:
 
 
 def _number(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
     if isinstance(value, (bool, np.bool_, str, bytes)):
         raise ArgumentError(name, "a number", repr(value))
     try:
@@ -376,7 +387,7 @@ def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem
 
 
 def _native_result(outputs: AttentionOutputs) -> _native.Result:
-    return _native.Result(**{f.name: _native.address(getattr(outputs, f.name)) for f in fields(outputs)})
+    return _native.Result(**{name: _native.address(array) for name, array in outputs.__dict__.items()})
 
 
 def attention_forward(

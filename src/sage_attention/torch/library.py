@@ -335,29 +335,50 @@ def _backward(*arguments: Any) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[3:])
-    ctx.save_for_backward(*(a for a in inputs[:_NUM_PROBLEM] if isinstance(a, Tensor)), *output)
-    ctx.constants = [None if isinstance(a, Tensor) else (a,) for a in inputs[:_NUM_PROBLEM]]
-    ctx.for_backward = inputs[-1]
-    ctx.num_inputs = len(inputs)
+class _Attention(torch.autograd.Function):
+    """The forward operator and its gradient.
+
+    Registered by hand: ``torch.library.register_autograd`` takes ten times as long to get to the kernel, as it looks
+    up the default of each of these many arguments in every call.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        outputs = _below_autograd(*arguments)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*outputs[3:])
+        ctx.save_for_backward(*(a for a in arguments[:_NUM_PROBLEM] if isinstance(a, Tensor)), *outputs)
+        ctx.constants = [None if isinstance(a, Tensor) else (a,) for a in arguments[:_NUM_PROBLEM]]
+        ctx.for_backward = arguments[-1]
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor | None, *other_grads: Tensor | None) -> tuple[Any, ...]:
+        if not ctx.for_backward:
+            raise ArgumentError("for_backward", "True where a gradient is asked for", "False")
+        saved = list(ctx.saved_tensors)
+        arguments = [saved.pop(0) if constant is None else constant[0] for constant in ctx.constants]
+        if grad_out is None:
+            grad_out = torch.zeros_like(saved[0])
+        places = range(_FIRST_INPUT, _FIRST_INPUT + len(INPUTS))
+        wanted = [bool(ctx.needs_input_grad[place]) for place in places]
+        grads = torch.ops.sage_attention.backward(*arguments, *saved, grad_out, *other_grads[:2], wanted)
+        gradients: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        for place, grad, want in zip(places, grads, wanted):
+            gradients[place] = grad if want else None
+        return tuple(gradients)
 
 
-def _autograd(ctx: Any, grad_out: Tensor | None, *other_grads: Tensor | None) -> tuple[Any, ...]:
-    if not ctx.for_backward:
-        raise ArgumentError("for_backward", "True where a gradient is asked for", "False")
-    saved = list(ctx.saved_tensors)
-    arguments = [saved.pop(0) if constant is None else constant[0] for constant in ctx.constants]
-    if grad_out is None:
-        grad_out = torch.zeros_like(saved[0])
-    places = range(_FIRST_INPUT, _FIRST_INPUT + len(INPUTS))
-    wanted = [bool(ctx.needs_input_grad[place]) for place in places]
-    grads = torch.ops.sage_attention.backward(*arguments, *saved, grad_out, *other_grads[:2], wanted)
-    gradients: list[Tensor | None] = [None] * ctx.num_inputs
-    for place, grad, want in zip(places, grads, wanted):
-        gradients[place] = grad if want else None
-    return tuple(gradients)
+def _below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
+    with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001
+        return torch.ops.sage_attention.forward.default(*arguments)  # type: ignore[no-any-return]
+
+
+def _forward_with_gradients(*arguments: Any) -> tuple[Tensor, ...]:
+    inputs = arguments[_FIRST_INPUT : _FIRST_INPUT + len(INPUTS)]
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
+        return _Attention.apply(*arguments)  # type: ignore[no-any-return,no-untyped-call]
+    return _below_autograd(*arguments)
 
 
 def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -384,4 +405,4 @@ _register("backward", _backward, _backward_fake)
 torch.library.register_autograd(
     "sage_attention::backward", _no_second_derivatives, setup_context=_keep_nothing, lib=_LIBRARY
 )
-torch.library.register_autograd("sage_attention::forward", _autograd, setup_context=_setup_context, lib=_LIBRARY)
+_LIBRARY.impl("forward", _forward_with_gradients, "Autograd")
