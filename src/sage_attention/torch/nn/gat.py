@@ -17,7 +17,7 @@ from .edges import Edges, SelfLoops, check_fill_value
 from .guide import Guide, GuidedInputs, attend
 from .layer import AttentionLayer, Channels, Features, Output
 from .linear import Linear, glorot_, matrix
-from .order import Sizes, can_project_after, check_order, projects_after
+from .order import Sizes, can_project_after, can_sum_learned, check_order, projects_after
 
 if TYPE_CHECKING:
     from .adjacency import Adjacency
@@ -62,8 +62,8 @@ class GATConv(AttentionLayer):
     """How in-edges are picked, or None to attend all; `sage_attention.torch.guide` sets it."""
     project: str = "auto"
     """When rows are projected: "before" they are summed, as the formula says; "after" that, where it is possible (rows
-    without gradient on the CPU, no edge features, no guide, no weights asked for); "auto": as costs less. The numbers
-    are the same but for rounding. See :mod:`~sage_attention.torch.nn.order`."""
+    without gradient, or one head; on the CPU, no edge features, no guide, no weights asked for); "auto": as costs less.
+    The numbers are the same but for rounding. See :mod:`~sage_attention.torch.nn.order`."""
 
     def __init__(
         self,
@@ -197,16 +197,29 @@ class GATConv(AttentionLayer):
     ) -> Tensor | None:
         """The output by way of sums of raw rows, or None where that cannot be or costs more."""
         check_order(self.project)
-        if self.project == "before" or not can_project_after(source):
+        learned = can_sum_learned(source, self.heads)
+        if self.project == "before" or not (learned or can_project_after(source)):
             return None
         weight = matrix(projection, source.size(1))
         if weight is None or weight.dtype != source.dtype:
             return None
         sizes = Sizes(source.size(0), edges.csc.indptr.size(0) - 1, edges.csc.indices.size(0), self.heads,
-                      source.size(1), self.out_channels, isinstance(source, Rows))  # fmt: skip
+                      source.size(1), self.out_channels, isinstance(source, Rows), learned)  # fmt: skip
         learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
         if self.project == "auto" and not projects_after(sizes, learns):
             return None
+        res = self.res(gathered_rows(target)) if self.res is not None and target is not None else None
+        if learned and isinstance(source, Tensor):
+            sums, _ = ops.gat_attention(
+                edges.csc,
+                source.unsqueeze(1),
+                functional.linear(source, self._folded(weight, self.att_src)),
+                None if target is None else self._target_logits(gathered_rows(target)),
+                negative_slope=self.negative_slope,
+                dropout=self._dropout_now(),
+            )
+            out = functional.linear(sums, weight, self.bias if self.concat else None)
+            return self._merge_heads(out, res, self.bias)
         own, target_weight, target_logits = target, None, None
         if target is not None:
             of_target = self.lin if self.lin is not None else self.lin_dst
@@ -228,7 +241,6 @@ class GATConv(AttentionLayer):
             negative_slope=self.negative_slope,
             dropout=self._dropout_now(),
         )
-        res = self.res(gathered_rows(target)) if self.res is not None and target is not None else None
         return self._merge_heads(out, res, self.bias)
 
     def _guided(self, guide: Guide, edges: Edges, inputs: GuidedInputs) -> Tensor:
