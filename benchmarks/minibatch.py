@@ -6,11 +6,11 @@
 1024 seeds, fan-outs [15, 10], 128 features, a layer of 8 heads x 16 channels, ELU, a layer of one head x 41
 classes. "inference" runs without gradients, "train" is forward, cross entropy, backward. All contenders work on
 the same samples, drawn by our sampler, and start from a sample and the table of all features: PyG's layers need
-them gathered, which is part of their time; "ours" reads the rows where they lie, "ours, gathered" does not. The sampling
-is timed apart, and so is the gathering once more, and the sampling by pyg-lib where it is installed. PyG gets its
-`edge_index` ready made; ours makes its blocks inside of the time. "PyG trimmed" is what NeighborLoader's users write
-(`trim_to_layer`), "PyG bipartite" the better-informed way, from sources to targets. Each contender is timed on every
-batch, in turn.
+them gathered, which is part of their time; "ours" reads the rows where they lie, "ours, gathered" does not. The
+sampling is timed apart, and so is the gathering once more, and the sampling by pyg-lib where it is installed. PyG
+gets its `edge_index` ready made; ours makes its blocks inside of the time. "PyG trimmed" is what NeighborLoader's
+users write (`trim_to_layer`), "PyG bipartite" the better-informed way, from sources to targets. Each contender is
+timed on every batch, in turn.
 """
 
 from __future__ import annotations
