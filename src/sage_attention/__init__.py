@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .inference import NodeClassifier, load_model
     from .quantized import QuantizationError, QuantizedTable, quantize
     from .quantized_report import QuantizationReport, quantization_report
+    from .reordering import Reordered
     from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
     from .walks import RandomWalker, RandomWalks, random_walk
 
@@ -38,6 +39,7 @@ __all__ = [
     "QuantizedTable",
     "RandomWalker",
     "RandomWalks",
+    "Reordered",
     "SageAttentionError",
     "SampledSubgraph",
     "Workspace",
@@ -72,6 +74,7 @@ _LAZY = {
     "QuantizedTable": "quantized",
     "RandomWalker": "walks",
     "RandomWalks": "walks",
+    "Reordered": "reordering",
     "SampledSubgraph": "sampling",
     "Workspace": "sampling",
     "aggregate": "attention",

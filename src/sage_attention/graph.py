@@ -21,6 +21,8 @@ from .errors import ArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .reordering import Reordered
+
 __all__ = ["Graph", "Transposed"]
 
 _INT32_MAX = 2**31 - 1
@@ -288,6 +290,12 @@ class Graph:
         from .graph_formats import to_pyg
 
         return to_pyg(self)
+
+    def reorder(self, by: str = "hubs") -> Reordered:
+        """The same graph with its nodes in another order; see `reordering.reorder`."""
+        from .reordering import reorder
+
+        return reorder(self, by)
 
     def __repr__(self) -> str:
         if self.num_sources == self.num_targets:
