@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("packaging", reason="wheels' names are read with packaging")
 
 from sage_attention import ArgumentError, DataError
+from sage_attention.toolchain.data_files import table
 from sage_attention.toolchain.inspect.crt import flavours, runtime_demands
 from sage_attention.toolchain.inspect.dll_directories import added_folders
 from sage_attention.toolchain.inspect.expected import declared, expected_exports
-from sage_attention.toolchain.inspect.lists import api_set, data, dll_kind, stable_abi, windows_names
+from sage_attention.toolchain.inspect.lists import api_set, dll_kind, stable_abi, windows_names
 from sage_attention.toolchain.inspect.manylinux import fitting_policy, policy_of_tag, refused_by
 from sage_attention.toolchain.inspect.model import Binary, ELFFacts, Needed, PEFacts
 from sage_attention.toolchain.inspect.python_abi import init_names, outside_stable_abi
@@ -82,7 +83,7 @@ def test_lists():
 
 
 def test_every_text_is_there_in_both_languages():
-    texts = data("inspect_texts")
+    texts = table("inspect_texts")
     for group in ("states", "kinds", "outcomes", "trace", "crashes"):
         for key, entry in texts[group].items():
             assert set(entry) == {"en", "zh"}, key
