@@ -10,6 +10,7 @@ import torch
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 
+from pyg_cases import made_data
 from sage_attention import ArgumentError
 from sage_attention.pyg import AuditError, LinkNeighborLoader, NegativeSampling, NeighborLoader, NeighborSampler, audit
 
@@ -168,6 +169,37 @@ def test_labels_of_several_classes_are_no_negatives():
     label = torch.arange(50) % 3
     report = audit(LinkNeighborLoader(data, [2], edge_label_index=data.edge_index[:, :50], edge_label=label))
     assert report["negatives"].verdict == "unknown"
+
+
+@pytest.mark.parametrize("options", [{"seed": 3}, {"seed": 3, "prefetch": 0}, {}, {"generator": 5}])
+@pytest.mark.parametrize("kind", [NeighborLoader, torch_geometric.loader.NeighborLoader])
+def test_a_loader_is_where_it_was(kind, options):
+    """Its batches are those that would have come without an audit, and so is what is drawn afterwards."""
+    options = dict(options)
+    data = made_data()
+    if kind is not NeighborLoader:
+        options.pop("seed", None), options.pop("prefetch", None)
+        options["neighbor_sampler"] = NeighborSampler(data, [3, 2])
+
+    def run(audits):
+        torch.manual_seed(11)
+        given = {**options}
+        if "generator" in given:
+            given["generator"] = torch.Generator().manual_seed(given["generator"])
+        loader = kind(data, [3, 2], batch_size=4, shuffle=True, **given)
+        reports = [audit(loader) for _ in range(audits)]
+        assert all(report.ok and report.batches == 10 for report in reports)
+        assert len({str(report) for report in reports}) <= 1
+        found = []
+        for number, batch in enumerate(loader):
+            found.append((batch.input_id.tolist(), batch.n_id.tolist()))
+            if audits and number == 2:
+                audit(loader, batches=2)
+                if "seed" in given:
+                    assert loader.state_dict() == {"seed": 3, "epoch": 0, "batch": 3}
+        return found, torch.rand(1).item()
+
+    assert run(0) == run(2)
 
 
 def test_notes():

@@ -221,6 +221,10 @@ def test_states_that_do_not_fit():
             other.load_state_dict({"seed": 6, "epoch": 0, "batch": 0})
     with pytest.raises(ArgumentError, match="batch"):
         loader.load_state_dict({"seed": 5, "epoch": 0, "batch": -1})
+    with pytest.raises(ArgumentError, match=rf"\[0, {len(loader)}\], got {len(loader) + 1}"):
+        loader.load_state_dict({"seed": 5, "epoch": 0, "batch": len(loader) + 1})
+    loader.load_state_dict({"seed": 5, "epoch": 0, "batch": len(loader)})
+    assert list(loader) == []
     with pytest.raises(ArgumentError, match="epoch"):
         loader.set_epoch(-1)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 
@@ -16,7 +19,7 @@ from sage_attention.errors import ArgumentError, SageAttentionError
 from .audit_checks import CHECKS, Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Audit", "AuditError", "Finding", "audit"]
 
@@ -77,7 +80,7 @@ class Audit:
         marks = {"passed": "✓", "failed": "✗", "note": "·", "unknown": "?"}
         width = max((len(finding.check) for finding in self.findings), default=0)
         lines = [f"{marks[f.verdict]} {f.check:{width}}  {f.message}" for f in self.findings]
-        return "\n".join([f"audit of {self.batches} batches", *lines])
+        return "\n".join([f"audit of {self.batches} batch{'es' if self.batches != 1 else ''}", *lines])
 
 
 def audit(
@@ -96,7 +99,8 @@ def audit(
     many of the edges of the nodes were left out.
 
     Args:
-        source: A loader (also PyTorch Geometric's), a batch, or batches.
+        source: A loader (also PyTorch Geometric's), a batch, or batches. Of a loader those are looked at that come next;
+            they come all the same.
         data: What the batches were made from: Data, HeteroData or (FeatureStore, GraphStore). By default the loader's.
         time_attr: Attribute with the times of nodes or edges. By default the one the loader's sampler goes by.
         known_links: int64 [2, n]: edges that are not in the data, but no negative ones either.
@@ -126,11 +130,28 @@ def audit(
     found: dict[str, Counter[str]] = {name: Counter() for name in CHECKS}
     known = Known(data, loader, time_attr, known_links)
     looked_at = 0
-    for batch in itertools.islice(_batches(source), count):
-        looked_at += 1
-        for name, check in CHECKS.items():
-            found[name].update(check.look(batch, known))
+    with contextlib.nullcontext(source) if loader is None else _left_alone(loader) as given:
+        for batch in itertools.islice(_batches(given), count):
+            looked_at += 1
+            for name, check in CHECKS.items():
+                found[name].update(check.look(batch, known))
     return Audit(looked_at, tuple(Finding(name, *check.judge(found[name])) for name, check in CHECKS.items()))
+
+
+@contextlib.contextmanager
+def _left_alone(loader: Any) -> Iterator[Any]:
+    """A loader whose next batches are those of `loader`, which afterwards is where it was, as is what it draws from."""
+    generators = [torch.default_generator]
+    if isinstance(loader.generator, torch.Generator):
+        generators.append(loader.generator)
+    states = [generator.get_state() for generator in generators]
+    twin = copy.copy(loader)
+    twin._iterator = None  # noqa: SLF001 - persistent workers go on with the loader's own epochs
+    try:
+        yield twin
+    finally:
+        for generator, state in zip(generators, states):
+            generator.set_state(state)
 
 
 def _batches(source: Any) -> Iterable[Any]:

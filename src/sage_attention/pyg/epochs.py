@@ -98,15 +98,21 @@ class Epochs:
             state: What `state_dict` gave.
 
         Raises:
-            ArgumentError: It is of a loader with another seed, or none at all.
+            ArgumentError: It is of a loader with another seed, or with more batches, or none at all.
         """
         if not isinstance(state, dict) or set(state) != {"seed", "epoch", "batch"}:
             raise ArgumentError("state", "what state_dict gave", f"{state!r}")
         if self._seed is None or state["seed"] != self._seed:
             raise ArgumentError("state", f"one of a loader with seed {self._seed}", state["seed"])
-        batch = integer("state['batch']", state["batch"], 0)
+        batch = integer("state['batch']", state["batch"], 0, self._number_of_batches())
         self.set_epoch(state["epoch"])
         self._batch = self._skip = batch
+
+    def _number_of_batches(self) -> int | None:
+        try:
+            return len(self)  # type: ignore[arg-type]
+        except TypeError:  # a sampler of the user's that has no length
+            return None
 
     def __iter__(self) -> Iterator[Any]:
         self._begin()
