@@ -112,6 +112,8 @@ class ModelConfig:
             value = json.loads(text)
             if type(value["format"]) is not int or value["format"] != _FORMAT:
                 raise DataError(path, f"format {_FORMAT}", value["format"], hint="it is from another version")
+            if value["model"] == "link":
+                raise DataError(path, "a model that classifies nodes", "one of --task link", hint="use recommend")
             for name, fits in _FITS.items():
                 if not fits(value[name]):
                     raise ValueError(f"{name} is {value[name]!r}")

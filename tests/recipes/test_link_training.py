@@ -299,6 +299,18 @@ def test_wrong_arguments_are_one_line(words, tmp_path, capsys, more, says):
     assert not (tmp_path / "out").exists()
 
 
+def test_predict_knows_such_a_model(whole, folder, tmp_path, capsys):
+    out = tmp_path / "predictions.csv"
+    given = ["--edges", str(folder / "friends.csv"), "--out", str(out)]
+    assert main(["predict", "--model", str(whole), *given]) == 2
+    error = capsys.readouterr().err
+    assert (
+        "expected a model that classifies nodes, got 'one of --task link'" in error or "got one of --task link" in error
+    )
+    assert "recommend" in error
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("more", [["--loss", "hinge"], ["--temperature", "0"], ["--negatives", "0"], ["--top", "0"]])
 def test_values_that_cannot_be(words, tmp_path, capsys, more):
     with pytest.raises(SystemExit):
@@ -308,7 +320,9 @@ def test_values_that_cannot_be(words, tmp_path, capsys, more):
 
 def test_options_of_links_are_refused_for_nodes(tmp_path, capsys):
     assert main(["train", "--loss", "bpr", "--edges", "e.csv", "--out", str(tmp_path / "o")]) == 2
-    assert "--loss: expected nothing, for it belongs to --task link" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--loss: expected nothing, for it belongs to --task link" in error
+    assert "say --task link" in error
     assert main(["train", "--task", "link", "--out", str(tmp_path / "o")]) == 2
     assert "--interactions: expected a file" in capsys.readouterr().err
 

@@ -99,8 +99,8 @@ def audit(
     many of the edges of the nodes were left out.
 
     Args:
-        source: A loader (also PyTorch Geometric's), a batch, or batches. Of a loader those are looked at that come next;
-            they come all the same.
+        source: A loader (also PyTorch Geometric's), a batch, or batches. Of a loader those that come next are looked
+            at; they come all the same.
         data: What the batches were made from: Data, HeteroData or (FeatureStore, GraphStore). By default the loader's.
         time_attr: Attribute with the times of nodes or edges. By default the one the loader's sampler goes by.
         known_links: int64 [2, n]: edges that are not in the data, but no negative ones either.

@@ -56,7 +56,8 @@ def fill(arguments: argparse.Namespace, task: str, defaults: dict[str, dict[str,
         for name in options:
             if name not in defaults[task] and getattr(arguments, name) not in (None, False):
                 option = "--" + name.replace("_", "-")
-                raise ArgumentError(option, f"nothing, for it belongs to --task {other}", "a value")
+                hint = f"leave it out, or say --task {other}"
+                raise ArgumentError(option, f"nothing, for it belongs to --task {other}", "a value", hint)
     for name, value in defaults[task].items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)
