@@ -54,6 +54,25 @@ def test_columns_that_are_named(tmp_path):
     assert rows(read(tmp_path, "user,item,count\n1,2,3\n", weight="none")) == [(1, 2)]
 
 
+def test_a_header_of_words_that_nobody_knows(tmp_path):
+    """It is one where dates stand below it, or where a column of it is named; else what was taken for data is said."""
+    dated = "person,song,when\nann,x,2011-05-03\nbob,y,2011-05-04\n"
+    table = read(tmp_path, dated)
+    assert table.user_ids.values.tolist() == ["ann", "bob"]
+    assert "no header" not in table.columns
+    words = "person,song\nann,x\nbob,y\n"
+    table = read(tmp_path, words)
+    assert len(table.user_ids.values) == 3
+    assert table.columns.endswith("no header, row 1 is data")
+    table = read(tmp_path, words, user="person", item="song")
+    assert table.user_ids.values.tolist() == ["ann", "bob"]
+    table = read(tmp_path, dated, user="person", item="song", time="when")
+    assert len(table.times) == 2
+    with pytest.raises(DataError, match="expected a column 'who', got the columns 'person', 'song'"):
+        read(tmp_path, words, user="who")
+    assert len(read(tmp_path, "1,2011-05-03\n2,2011-05-04\n", user=1, item=2).user_ids.values) == 2
+
+
 def test_parquet_is_read_as_csv_is(tmp_path):
     path, table = tmp_path / "p.parquet", plays()
     columns = dict(zip(("user", "item", "plays", "timestamp"), map(list, zip(*table))))

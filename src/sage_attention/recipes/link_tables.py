@@ -124,7 +124,10 @@ def read_interactions(
     if layout == "lists":
         got = f"column {quoted(asked[0])}" if asked else f"a {kind} file"
         raise DataError(str(path), "a text file and no names of columns, as for lists of items", got)
-    return _from_table(open_table(path, encoding=encoding), user, item, weight, time)
+    named = any(isinstance(column, str) and simplified(column) != "none" for column in asked)
+    # Who names a column says that the first row has names.
+    table = open_table(path, encoding=encoding, header=True if named and kind == "text" else None)
+    return _from_table(table, user, item, weight, time)
 
 
 def _lists(path: Path, encoding: str | None, *, sure: bool) -> InteractionTable | None:
@@ -202,6 +205,8 @@ def _from_table(
         raise DataError(table.path, "a weight over 0", f"{weights[row]:g}", row=table.row(row), column=label, hint=hint)
     times = None if at["time"] is None else _times(table, at["time"], read[at["time"]])
     told = ", ".join(f"{name} = column {table.label(i)}" for name, i in at.items() if i is not None)
+    if not table.has_header:
+        told += "; no header, row 1 is data"
     return InteractionTable(table.path, ids[0], ids[1], weights, times, told)
 
 

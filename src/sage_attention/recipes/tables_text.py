@@ -55,7 +55,7 @@ def is_number(cell: str) -> bool:
 class TextTable(Table):
     """A delimited text file.
 
-    The first row is taken for a header when none of its cells is a number while some cell of a row below
+    The first row is taken for a header when none of its cells is a number or a date while some cell of the row below
     is one, or when one of its cells is a usual name (id, source, target, label, ...), or its first cell
     is empty (as pandas writes an index). Rows on top that begin with ``#`` or ``%`` are comments.
 
@@ -296,10 +296,13 @@ def _sniff(lines: list[str]) -> str | None:
     return best
 
 
+_DATE = re.compile(r"\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}")
+
+
 def _has_header(rows: list[list[str]]) -> bool:
     first, below = rows[0], rows[1:]
     if any(simplified(cell) in _HEADER_WORDS for cell in first) or (len(first) > 1 and not first[0].strip()):
         return True
-    if any(is_number(cell) for cell in first):
+    if any(is_number(cell) or _DATE.match(cell) for cell in first):
         return False
-    return any(is_number(cell) for row in below[:1] for cell in row)
+    return any(is_number(cell) or _DATE.match(cell) for row in below[:1] for cell in row)
