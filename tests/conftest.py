@@ -1,6 +1,8 @@
-"""Fixtures for the tests of graphs, sampling and attention."""
+"""Fixtures for all tests; those of graphs, sampling and attention."""
 
 from __future__ import annotations
+
+import signal
 
 import numpy as np
 import pytest
@@ -8,6 +10,14 @@ import pytest
 from sage_attention import Graph, _native
 
 HUB_DEGREE = 50_000
+
+
+@pytest.fixture(autouse=True)
+def _heeded():
+    """Ctrl-C as at a prompt: a shell script's background jobs, these tests perhaps, are started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=["scalar", "avx2", "neon"])

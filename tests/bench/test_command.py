@@ -156,7 +156,6 @@ def interrupt_in(monkeypatch, module, function, call):
     def interrupted(*arguments, **options):
         calls.append(1)
         if len(calls) == call:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background are started without
             signal.raise_signal(signal.SIGINT)
         return real(*arguments, **options)
 
