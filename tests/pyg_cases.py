@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sage_attention.reference import hetero as reference
+from reference import hetero as reference
 
 pytest.importorskip("torch_geometric")
 

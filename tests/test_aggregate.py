@@ -14,9 +14,9 @@ from attention_cases import (
     square_graph,
     widen,
 )
+from reference import attention as reference
 from sage_attention import ArgumentError, Graph
 from sage_attention.attention import aggregate
-from sage_attention.reference import attention as reference
 
 
 def numbers(*shape, seed=0):

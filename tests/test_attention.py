@@ -27,6 +27,7 @@ from attention_cases import (
     square_graph,
     widen,
 )
+from reference import attention as reference
 from sage_attention import Graph, sample_one_hop
 from sage_attention.attention import (
     AttentionInputs,
@@ -35,7 +36,6 @@ from sage_attention.attention import (
     gat_attention,
     gatv2_attention,
 )
-from sage_attention.reference import attention as reference
 
 
 @pytest.fixture(autouse=True)

@@ -29,9 +29,9 @@ from attention_cases import (
     square_graph,
     widen,
 )
+from reference import attention as reference
 from sage_attention import Graph, sample_one_hop
 from sage_attention.attention import attention_backward, attention_forward
-from sage_attention.reference import attention as reference
 
 
 @pytest.fixture(autouse=True)

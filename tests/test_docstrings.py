@@ -21,6 +21,7 @@ MODULES = sorted(
     for path in PACKAGE.rglob("*.py")
     if path.stem != "__main__"
 )
+MODULES += sorted(f"reference.{path.stem}" for path in (ROOT / "tests" / "reference").glob("[!_]*.py"))
 
 
 def load(name):

@@ -8,8 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
+from reference import guided_sampling as reference
 from sage_attention import ArgumentError, GatScores, Graph, GuidedOneHop, sample_neighbours, sample_one_hop
-from sage_attention.reference import guided_sampling as reference
 
 STRATEGIES = ("top_attention", "importance")
 

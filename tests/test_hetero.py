@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from reference import hetero as reference
 from sage_attention import ArgumentError, Graph, sample_neighbours
 from sage_attention.hetero import HeteroSampler, Relation
-from sage_attention.reference import hetero as reference
 
 LOOP = ("node", "to", "node")
 TYPES = {"user": 30, "item": 50, "tag": 3}

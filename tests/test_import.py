@@ -17,7 +17,6 @@ MAY_BE_IMPORTED_BY = {
     "bench": {"bench", "cli"},
     "pyg": {"pyg", "recipes"},
     "recipes": {"bench", "cli", "recipes"},
-    "reference": {"reference"},
     "toolchain": {"cli", "toolchain"},
     "torch": {"bench", "pyg", "recipes", "torch"},
 }

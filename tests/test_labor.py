@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from reference import labor as reference
 from sage_attention import ArgumentError, Graph, sample_neighbours
 from sage_attention.hetero import HeteroSampler, Relation
-from sage_attention.reference import labor as reference
 
 STRATEGIES = ["labor", "labor_sequential"]
 

@@ -21,6 +21,8 @@ from attention_cases import (
     make_inputs,
     widen,
 )
+from reference import attention as reference
+from reference import quantized as naive
 from sage_attention import (
     ArgumentError,
     Graph,
@@ -38,8 +40,6 @@ from sage_attention.attention import (
     gatv2_attention,
 )
 from sage_attention.inference import ModelConfig
-from sage_attention.reference import attention as reference
-from sage_attention.reference import quantized as naive
 
 KINDS = ("float16", "bfloat16", "int8")
 LIMIT = FORWARD_LIMIT["float32"]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from reference.recency import faded
 from sage_attention import ArgumentError, Graph
 from sage_attention.hetero import HeteroSampler, Relation
-from sage_attention.reference.recency import faded
 
 LOOP = ("node", "to", "node")
 

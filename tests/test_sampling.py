@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference import sampling as reference
 from sage_attention import ArgumentError, Graph, Workspace, sample_neighbours, sample_one_hop
-from sage_attention.reference import sampling as reference
 
 
 def widen(graph):

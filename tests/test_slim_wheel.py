@@ -8,10 +8,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import slim_wheel
-from slim_wheel import join_tables, slim
 
+import slim_wheel
 from sage_attention.toolchain import data_files
+from slim_wheel import join_tables, slim
 
 DATA = Path(__file__).parents[1] / "src/sage_attention/toolchain/data"
 TEXT = "sage_attention/toolchain/data/explain/causes/cuda.json"

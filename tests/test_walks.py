@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from reference import walks as reference
 from sage_attention import ArgumentError, Graph, random_walk
-from sage_attention.reference import walks as reference
 from sage_attention.walks import RandomWalker
 
 

@@ -2,7 +2,7 @@
 
 ``gat_attention``, ``gatv2_attention`` and ``dot_attention`` are what most callers want. They go through
 ``attention_forward`` and ``attention_backward``, which take one ``AttentionInputs``.
-``reference/attention.py`` is the slow, independent truth.
+``tests/reference/attention.py`` is the slow, independent truth.
 
 Shapes: S sources, R rows (targets attended), E edges, H heads, C channels per head, D edge channels.
 """

@@ -2,7 +2,7 @@
 
 For GAT an edge's score is LeakyReLU(source + target): one number per head and neighbour is read, no row of values.
 `sample_one_hop(..., strategy="top_attention")` and `"importance"` come here. This module picks and attends nothing;
-`guided_attending.py` attends over the picks, `reference/guided_sampling.py` is the slow, independent truth.
+`guided_attending.py` attends over the picks, `tests/reference/guided_sampling.py` is the slow, independent truth.
 """
 
 from __future__ import annotations

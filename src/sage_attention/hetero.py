@@ -1,7 +1,7 @@
 """Neighbour sampling over node and edge types, limited by time, by weight, in disjoint trees.
 
 A graph of one node type and one edge type is the simplest case; `sample_neighbours` is the quicker way to it.
-`reference/hetero.py` is the slow, independent truth.
+`tests/reference/hetero.py` is the slow, independent truth.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LABOR: layer-neighbour sampling, which finds fewer distinct nodes than uniform sampling at the same variance.
 
-`sample_neighbours(..., strategy="labor")` comes here. `reference/labor.py` is the slow, independent truth.
+`sample_neighbours(..., strategy="labor")` comes here. `tests/reference/labor.py` is the slow, independent truth.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A sample is a pure function of (graph, seeds, fan-outs, seed): the same for any number of threads, on any
 machine.
-`reference/sampling.py` is the slow, independent truth.
+`tests/reference/sampling.py` is the slow, independent truth.
 """
 
 from __future__ import annotations

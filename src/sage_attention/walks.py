@@ -1,7 +1,7 @@
 """Random walks: uniform or in proportion to weights, node2vec's, with restarts.
 
 A walk is a pure function of (graph, seed, its first node, its number among the walks of that node): the same for any
-number of threads, on any machine. `reference/walks.py` is the slow, independent truth.
+number of threads, on any machine. `tests/reference/walks.py` is the slow, independent truth.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reference import attention as reference
 from sage_attention import Graph, SageAttentionError
 from sage_attention.bench import checks
 from sage_attention.bench.graphs import chung_lu
 from sage_attention.bench.problem import SCORES, Problem, check_memory
 from sage_attention.errors import ArgumentError
-from sage_attention.reference import attention as reference
 
 
 def scored(score, graph=None, **sizes):

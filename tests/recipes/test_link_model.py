@@ -9,13 +9,13 @@ pytest.importorskip("torch", reason="training needs torch")
 
 import torch
 
+from reference.recommend import lightgcn
 from sage_attention.errors import ArgumentError, DataError
 from sage_attention.recipes.link_batches import LinkBatchSource, draw_negatives, neighbourhood
 from sage_attention.recipes.link_graph import message_graph
 from sage_attention.recipes.link_model import LinkConfig, LinkModel
 from sage_attention.recipes.link_network import LinkNetwork, bpr_loss, penalty, softmax_loss
 from sage_attention.recipes.ranking import ItemLists
-from sage_attention.reference.recommend import lightgcn
 
 USERS, ITEMS = 7, 9  # the last item is nobody's
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from reference.recommend import ranking_metrics
 from sage_attention.errors import ArgumentError
 from sage_attention.recipes.ranking import ItemLists, evaluate_ranking, top_items
-from sage_attention.reference.recommend import ranking_metrics
 
 
 def lists(of, num_users):

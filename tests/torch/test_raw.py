@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch", reason="the operators for PyTorch need torc
 
 from tests.windows import ON_WINE  # noqa: E402
 
+from reference.raw_attention import raw_backward, raw_forward  # noqa: E402
 from sage_attention import _native  # noqa: E402
 from sage_attention.errors import ArgumentError, NativeError  # noqa: E402
-from sage_attention.reference.raw_attention import raw_backward, raw_forward  # noqa: E402
 from sage_attention.torch import Rows, gat_attention_rows, library, ops, raw  # noqa: E402
 
 LEARNED = ("source_weight", "target_weight", "target_logits", "projection", "bias")
