@@ -1,6 +1,7 @@
 #include "dispatch.h"
 
 #include "cpu.h"
+#include "sage_attention.h"
 
 namespace sage {
 
@@ -22,6 +23,10 @@ const Kernels& kernels(int32_t dtype) {
             break;
     }
     return kScalarKernels[dtype];
+}
+
+const Kernels& raw_kernels(int32_t dtype) {
+    return dtype == SAGE_ATTENTION_FLOAT32 ? kernels(dtype) : kScalarKernels[dtype];
 }
 
 }  // namespace sage

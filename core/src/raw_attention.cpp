@@ -180,7 +180,7 @@ extern "C" int32_t sage_attention_raw_forward(const sage_attention_raw_problem* 
         transpose_matrix(p.dtype, static_cast<const char*>(p.projection) + at, p.channels, p.features, by_feature.as<char>() + at);
     }
     t.projection = by_feature.data;
-    const Kernels& k = kernels(p.dtype);
+    const Kernels& k = raw_kernels(p.dtype);
     WorkerScratch scratch;
     SAGE_TRY(scratch.reserve(p.num_threads, k.raw_scratch(t)));
     const Chunks chunks(t.indptr, p.graph.num_targets, INT64_MAX);
@@ -216,7 +216,7 @@ extern "C" int32_t sage_attention_raw_backward(const sage_attention_raw_problem*
     const int64_t most = max(min(kPartialBytes / max(partials.size() * partials.element, int64_t{1}), kMostPartials), int64_t{8});
     const Chunks chunks(t.indptr, p.graph.num_targets, most);
     if (!partials.reserve(chunks.count)) return out_of_memory();
-    const Kernels& k = kernels(p.dtype);
+    const Kernels& k = raw_kernels(p.dtype);
     WorkerScratch scratch;
     SAGE_TRY(scratch.reserve(p.num_threads, k.raw_scratch(t)));
     parallel_for(p.num_threads, chunks.count, [&](int64_t c, int32_t worker) {

@@ -21,9 +21,11 @@ constexpr Kernels make_kernels() {
     k.attention_backward_targets = attention_backward_target_rows<V>;
     k.attention_backward_sources = attention_backward_source_rows<V>;
     k.aggregate = aggregate_rows<V>;
-    k.raw_scratch = sage::raw_scratch<V>;
-    k.raw_forward = raw_forward_rows<V>;
-    k.raw_backward = raw_backward_rows<V>;
+    if constexpr (V::kWidth == 1 || sizeof(typename V::T) == 4) {
+        k.raw_scratch = sage::raw_scratch<V>;
+        k.raw_forward = raw_forward_rows<V>;
+        k.raw_backward = raw_backward_rows<V>;
+    }
     return k;
 }
 

@@ -104,7 +104,7 @@ struct Kernels {
     void (*attention_backward_sources)(const AttentionTask& task, const PartialGradients& partial, int64_t begin,
                                        int64_t end, void* scratch);
     void (*aggregate)(const AggregateTask& task, int64_t begin, int64_t end);
-    // GAT over raw rows, projected after aggregating.
+    // GAT over raw rows, projected after aggregating. Null for double but in the baseline.
     size_t (*raw_scratch)(const RawTask& task);
     void (*raw_forward)(const RawTask& task, int64_t begin, int64_t end, void* scratch);
     void (*raw_backward)(const RawTask& task, const RawPartial& partial, int64_t begin, int64_t end, void* scratch);

@@ -66,6 +66,27 @@ SAGE_INLINE void reduce_heads(const Shape<V>& s, int64_t n, typename V::T* flat,
     }
 }
 
+// The same for any head stride: a tenth slower in the cache, for what is not worth a copy for each.
+template <class V, class B, class F>
+SAGE_INLINE void reduce_any_heads(const Shape<V>& s, int64_t n, typename V::T* flat, const B& before, const F& term) {
+    constexpr int W = V::kWidth;
+    const int64_t heads = s.heads, head_stride = s.head_stride;
+    const int64_t side = min<int64_t>(head_stride, W);  // heads in a vector: a power of two
+    const int64_t edges = W / side;
+    for (int64_t e = 0; e < n; e += edges) {
+        for (int64_t g = e; g < min(e + edges, n); ++g) before(g);
+        for (int64_t h = 0; h < head_stride; h += W) {
+            V part[W];
+            int64_t edge = e, head = h;
+            for (int l = 0; l < W; ++l) {
+                part[l] = head < heads ? term(min(edge, n - 1), head) : V::set(0);
+                if (++head == h + side) head = h, ++edge;
+            }
+            V::reduce(part).store(flat + e * head_stride + h);
+        }
+    }
+}
+
 // The same for heads of many channels, where joining lanes eight heads at a time gains nothing: term(e, h, c, access)
 // adds to one of four sums, which hide one another's latency.
 template <class V, class B, class F>
@@ -86,17 +107,22 @@ SAGE_INLINE void reduce_long_heads(const Shape<V>& s, int64_t n, typename V::T* 
     }
 }
 
-// flat[e, h] = the sum over c and lanes of what term(e, h, c, access, sum) adds to sum.
+// flat[e, h] = the sum over c and lanes of what term(e, h, c, access, sum) adds to sum. kHeads 0: any head stride.
 template <class V, int VPH, int kHeads, class B, class F>
 SAGE_INLINE void reduce_channels(const Shape<V>& s, int64_t n, typename V::T* flat, const B& before, const F& term) {
-    if constexpr (VPH == 0) {
-        if (s.channels >= 8 * V::kWidth) return reduce_long_heads<V>(s, n, flat, before, term);
-    }
-    reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, before, [&](int64_t e, int64_t h) SAGE_LAMBDA {
+    const auto over = [&](int64_t e, int64_t h) SAGE_LAMBDA {
         V sum = V::set(0);
         over_channels<V, VPH>(s.channels, [&](int64_t c, auto access) SAGE_LAMBDA { sum = term(e, h, c, access, sum); });
         return sum;
-    });
+    };
+    if constexpr (VPH == 0) {
+        if (s.channels >= 8 * V::kWidth) return reduce_long_heads<V>(s, n, flat, before, term);
+    }
+    if constexpr (kHeads == 0) {
+        reduce_any_heads<V>(s, n, flat, before, over);
+    } else {
+        reduce_heads<V, kHeads, (VPH > 0)>(s, n, flat, before, over);
+    }
 }
 
 template <class V, int VPH, int kHeads>
@@ -288,7 +314,7 @@ SAGE_INLINE RowOperations<V> row_operations_of(bool convex) {
     RowOperations<V> o;
     o.dot = dot_heads<V, VPH, kHeads>;
     // A slope above 1 is not worth a copy for each number of channels.
-    const auto any_slope = leaky_dot_heads<V, 0, kHeads, false>;
+    const auto any_slope = leaky_dot_heads<V, 0, 0, false>;
     o.leaky_dot = convex ? leaky_dot_heads<V, VPH, kHeads, true> : any_slope;
     o.sum = sum_one<V, VPH>;
     o.sum_pair = sum_pair<V, VPH>;
@@ -300,6 +326,7 @@ SAGE_INLINE RowOperations<V> row_operations_of(bool convex) {
 template <class V, int VPH>
 SAGE_INLINE RowOperations<V> row_operations_for_heads(const Shape<V>& s, bool convex) {
     constexpr int W = V::kWidth;
+    if constexpr (sizeof(typename V::T) != 4) return row_operations_of<V, VPH, 0>(convex);
     if constexpr (W > 1) {
         if (s.head_stride == 1) return row_operations_of<V, VPH, 1>(convex);
     }
@@ -312,7 +339,7 @@ SAGE_INLINE RowOperations<V> row_operations_for_heads(const Shape<V>& s, bool co
     return row_operations_of<V, VPH, W>(convex);
 }
 
-// Only float and only common numbers of channels get loops of fixed length, to keep the library small.
+// Only float gets loops for each head stride, and of fixed length for common numbers of channels, to keep the library small.
 template <class V>
 RowOperations<V> row_operations(const Shape<V>& s, double negative_slope) {
     const bool convex = negative_slope <= 1;
