@@ -1,7 +1,8 @@
 """Makes a wheel smaller without changing what is in it: folders of tables in one file, and a better compressor.
 
 zlib forgets what it read 32 KB ago. Tables of one folder have much in common, so that they pack better without the
-white space between, and one after the other. zopfli looks longer than zlib for the same format.
+white space between, one after the other, and with texts beside those of the same key: Chinese apart from English,
+patterns apart from commands. zopfli looks longer than zlib for the same format.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def joined_tables(data: Path) -> dict[str, bytes]:
     for folder in [path for path in data.iterdir() if path.is_dir()]:
         # Named like their paths, without the suffix.
         paths = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.json")}
-        texts[f"{folder.name}.json"] = _packed({name: _read(paths[name]) for name in sorted(paths)})
+        strings: dict[str, list[str]] = {}
+        emptied = {name: _emptied(_read(paths[name]), name, strings) for name in sorted(paths)}
+        texts[f"{folder.name}.json"] = _packed({"tables": emptied, "strings": strings})
     return texts
 
 
@@ -92,6 +95,18 @@ def _zopfli() -> Iterator[None]:
     """Lets ``zipfile``, which knows no other compressors, use zopfli."""
     with mock.patch.object(zipfile, "_get_compressor", side_effect=lambda *_: _Compressor()):
         yield
+
+
+def _emptied(table: Any, key: str, strings: dict[str, list[str]]) -> Any:
+    """A table with "" for each string, which goes to those of its key; ``toolchain/data_files.py`` puts them back."""
+    if isinstance(table, dict):
+        return {name: _emptied(value, name, strings) for name, value in table.items()}
+    if isinstance(table, list):
+        return [_emptied(value, key, strings) for value in table]
+    if not isinstance(table, str):
+        return table
+    strings.setdefault(key, []).append(table)
+    return ""
 
 
 def _read(path: Path) -> Any:

@@ -1,6 +1,7 @@
 """The tables under ``data/``: JSON that comes with the package, read when first asked for.
 
-In published wheels each folder of tables is one file, which packs better (``tools/slim_wheel.py``).
+In published wheels each folder of tables is one file, with the strings of each key apart, which packs better
+(``tools/slim_wheel.py``).
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["table", "tables"]
 
@@ -54,8 +58,20 @@ def tables(folder: str) -> dict[str, Any]:
 @functools.cache
 def _packed(folder: str) -> dict[str, Any] | None:
     """All tables under a folder, by path, where they are one file."""
-    path = _DATA / f"{folder}.json"
-    return None if (_DATA / folder).is_dir() else _read(path)
+    if (_DATA / folder).is_dir():
+        return None
+    packed = _read(_DATA / f"{folder}.json")
+    strings = {key: iter(those) for key, those in packed["strings"].items()}
+    return {name: _filled(table, name, strings) for name, table in packed["tables"].items()}
+
+
+def _filled(table: Any, key: str, strings: dict[str, Iterator[str]]) -> Any:
+    """A table in which each string is the next of those of its key."""
+    if isinstance(table, dict):
+        return {name: _filled(value, name, strings) for name, value in table.items()}
+    if isinstance(table, list):
+        return [_filled(value, key, strings) for value in table]
+    return next(strings[key]) if isinstance(table, str) else table
 
 
 def _read(path: Path) -> Any:
