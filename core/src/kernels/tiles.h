@@ -200,7 +200,7 @@ template <class V, class R>
 SAGE_NOINLINE void combine_rows(int64_t n, int64_t heads, int64_t width, const R& rows,
                                 const Combination<typename V::T>& m, Fetcher& fetcher) {
     int64_t h = 0;
-    if constexpr (V::kWidth == 1 || sizeof(typename V::T) > 4) {  // the library stays small where speed matters less
+    if constexpr (V::kWidth == 1) {  // the library stays small where speed matters less
         for (; h + 4 <= heads; h += 4) combine_columns<V, 4, 1>(n, h, 0, width, rows, m, fetcher);
         for (; h < heads; ++h) combine_columns<V, 1, 1>(n, h, 0, width, rows, m, fetcher);
     } else {
