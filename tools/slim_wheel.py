@@ -86,7 +86,7 @@ class _Compressor:
         import zopfli.zlib  # is there where wheels are built
 
         # Between zlib's header of two bytes and its checksum of four is what archives hold.
-        packed: bytes = zopfli.zlib.compress(b"".join(self._given))[2:-4]
+        packed: bytes = zopfli.zlib.compress(b"".join(self._given), blocksplittingmax=0)[2:-4]
         return packed
 
 
