@@ -167,6 +167,7 @@ def test_the_cheaper_order_is_taken(calls):
     assert not order.projects_after(order.Sizes(1024, 1024, 15_000, 1, 128, 41, False, learned=True), training=True)
     narrow = GATConv(64, 2, heads=8, add_self_loops=False)
     narrow((x[:40], x[:200]), dense)
+    layer.double()((x.double(), x[:40].double()), sparse)
     assert len(calls) == 1
 
 

@@ -206,7 +206,8 @@ class GATConv(AttentionLayer):
         sizes = Sizes(source.size(0), edges.csc.indptr.size(0) - 1, edges.csc.indices.size(0), self.heads,
                       source.size(1), self.out_channels, isinstance(source, Rows), learned)  # fmt: skip
         learns = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
-        if self.project == "auto" and not projects_after(sizes, learns):
+        fast = learned or source.dtype == torch.float32  # raw rows of float64 are for comparing with: not vectorised
+        if self.project == "auto" and not (fast and projects_after(sizes, learns)):
             return None
         res = self.res(gathered_rows(target)) if self.res is not None and target is not None else None
         if learned and isinstance(source, Tensor):
