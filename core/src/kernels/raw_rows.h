@@ -58,6 +58,7 @@ struct RawWork {
     T *z, *weight, *applied, *gated, *dropped, *target_flat, *target_sums;
     T *row_max, *row_sum, *row_factor, *row_inverse, *row_fixed, *row_mean;  // patterns
     T *sums, *grads;  // [targets, H, F] sums of rows, and their gradients
+    int64_t* ascending;  // 0, 1, ...: the index of rows that lie one after the other
     size_t bytes;
 
     RawWork(const RawTask& t, void* scratch)
@@ -72,7 +73,10 @@ struct RawWork {
         for (T** pattern : patterns) *pattern = arena.take<T>(s.pattern);
         sums = arena.take<T>(targets * s.width);
         grads = arena.take<T>(t.grad_out ? targets * s.width : 0);
+        const int64_t longest = max(max(t.features, t.channels), targets);
+        ascending = arena.take<int64_t>(longest);
         bytes = arena.used();
+        for (int64_t k = 0; scratch && k < longest; ++k) ascending[k] = k;
     }
     SAGE_INLINE T* sums_of(int64_t k) const { return sums + k * s.width; }
     SAGE_INLINE T* grads_of(int64_t k) const { return grads + k * s.width; }
@@ -254,7 +258,7 @@ void raw_forward_rows(const RawTask& t, int64_t begin, int64_t end, void* scratc
             const T* bias = t.bias ? static_cast<const T*>(t.bias) + h * C : nullptr;
             const Combination<T> product{work.sums + h * F, 1, work.s.width, bias, 0,
                                          static_cast<T*>(t.out) + (r * H + h) * C, H * C};
-            combine_rows<V>(F, n, C, EvenRows<T>{static_cast<const T*>(t.projection) + h * F * C, C}, product,
+            combine_rows<V>(F, n, C, Rows<T>{static_cast<const T*>(t.projection) + h * F * C, C, work.ascending}, product,
                             work.fetcher);
         }
     }
@@ -402,7 +406,7 @@ void raw_backward_rows(const RawTask& t, const RawPartial& partial, int64_t begi
         const T* grad_out = static_cast<const T*>(t.grad_out) + r * H * C;
         for (int64_t h = 0; h < H; ++h) {
             const Combination<T> product{grad_out + h * C, 1, H * C, nullptr, 0, work.grads + h * F, width};
-            combine_rows<V>(C, n, F, EvenRows<T>{static_cast<const T*>(t.projection) + h * C * F, F}, product,
+            combine_rows<V>(C, n, F, Rows<T>{static_cast<const T*>(t.projection) + h * C * F, F, work.ascending}, product,
                             none);
         }
         for (int64_t k = 0; k < n; ++k) raw_backward_row<V>(t, partial, work, r + k, k);
@@ -415,7 +419,7 @@ void raw_backward_rows(const RawTask& t, const RawPartial& partial, int64_t begi
         raw_fetch_ahead<V>(work, H * combine_steps<V>(C, F));
         for (int64_t h = 0; h < H; ++h) {
             T* const to = static_cast<T*>(partial.projection) + h * C * F;
-            combine_rows<V>(n, C, F, EvenRows<T>{work.sums + h * F, width},
+            combine_rows<V>(n, C, F, Rows<T>{work.sums + h * F, width, work.ascending},
                             Combination<T>{grad_out + h * C, H * C, 1, to, F, to, F}, work.fetcher);
         }
     }

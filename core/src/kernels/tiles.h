@@ -6,15 +6,6 @@
 
 namespace sage {
 
-// Row k is base + k * stride.
-template <class T>
-struct EvenRows {
-    const T* base;
-    int64_t stride;
-
-    SAGE_INLINE const T* operator[](int64_t k) const { return base + k * stride; }
-};
-
 constexpr int kTile = 8;  // sums in registers
 
 // Fetches rows of a table that are needed later, a few cache lines at each step of the arithmetic: a processor waits for
@@ -82,9 +73,9 @@ class Fetcher {
 
 // flat[e, h] = rows[e] . fixed[h], for n rows of `width`. kHeads: the head stride, or kTile where it is more. A step of
 // `fetcher` for each tile.
-template <class V, int kHeads, class R>
-SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
-                           typename V::T* flat, Fetcher& fetcher) {
+template <class V, int kHeads>
+SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const Rows<typename V::T>& rows,
+                           const typename V::T* fixed, typename V::T* flat, Fetcher& fetcher) {
     using T = typename V::T;
     constexpr int W = V::kWidth, kEdges = kTile / kHeads;
     for (int64_t e = 0; e < n; e += kEdges) {
@@ -111,9 +102,9 @@ SAGE_INLINE void dot_tiles(const Shape<V>& s, int64_t n, int64_t width, const R&
     }
 }
 
-template <class V, class R>
-SAGE_NOINLINE void dot_rows(const Shape<V>& s, int64_t n, int64_t width, const R& rows, const typename V::T* fixed,
-                            typename V::T* flat, Fetcher& fetcher) {
+template <class V>
+SAGE_NOINLINE void dot_rows(const Shape<V>& s, int64_t n, int64_t width, const Rows<typename V::T>& rows,
+                            const typename V::T* fixed, typename V::T* flat, Fetcher& fetcher) {
     switch (s.head_stride) {
         case 1:
             return dot_tiles<V, 1>(s, n, width, rows, fixed, flat, fetcher);
@@ -145,9 +136,9 @@ struct Combination {
     const T* to_factor = nullptr;    // or null: 1
 };
 
-template <class V, int kHeads, int kVectors, class R, class Access>
-SAGE_INLINE void combine_tile(int64_t n, int64_t h, int64_t c, const R& rows, const Combination<typename V::T>& m,
-                              const Access& access) {
+template <class V, int kHeads, int kVectors, class Access>
+SAGE_INLINE void combine_tile(int64_t n, int64_t h, int64_t c, const Rows<typename V::T>& rows,
+                              const Combination<typename V::T>& m, const Access& access) {
     using T = typename V::T;
     constexpr int W = V::kWidth;
     V sum[kHeads * kVectors];
@@ -178,8 +169,8 @@ SAGE_INLINE void combine_tile(int64_t n, int64_t h, int64_t c, const R& rows, co
 }
 
 // kVectors vectors at a time, then half of that, ..., then what is less than one.
-template <class V, int kHeads, int kVectors, class R>
-SAGE_INLINE void combine_columns(int64_t n, int64_t h, int64_t c, int64_t width, const R& rows,
+template <class V, int kHeads, int kVectors>
+SAGE_INLINE void combine_columns(int64_t n, int64_t h, int64_t c, int64_t width, const Rows<typename V::T>& rows,
                                  const Combination<typename V::T>& m, Fetcher& fetcher) {
     constexpr int64_t kStep = int64_t{kVectors} * V::kWidth;
     for (; c + kStep <= width; c += kStep) {
@@ -196,8 +187,8 @@ SAGE_INLINE void combine_columns(int64_t n, int64_t h, int64_t c, int64_t width,
 }
 
 // n rows, `heads` sums of `width`; a step of `fetcher` for each tile.
-template <class V, class R>
-SAGE_NOINLINE void combine_rows(int64_t n, int64_t heads, int64_t width, const R& rows,
+template <class V>
+SAGE_NOINLINE void combine_rows(int64_t n, int64_t heads, int64_t width, const Rows<typename V::T>& rows,
                                 const Combination<typename V::T>& m, Fetcher& fetcher) {
     int64_t h = 0;
     if constexpr (V::kWidth == 1) {  // the library stays small where speed matters less
