@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 import threading
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
@@ -18,6 +19,8 @@ from ._paths import system_path
 from .errors import ArgumentError, NativeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -49,6 +52,13 @@ __all__ = [
     "address",
     "check",
     "library",
+    "pack_gradients",
+    "pack_of_graph",
+    "pack_out",
+    "pack_plain_problem",
+    "pack_problem",
+    "pack_result",
+    "pack_transposed",
 ]
 
 ABI_VERSION = 7
@@ -319,6 +329,44 @@ class RawGradients(Structure):
     ]
 
 
+_FORMATS = {c_void_p: "P", c_int32: "i", c_uint32: "I", c_int64: "q", c_uint64: "Q", c_double: "d"}
+
+
+def _formats(structure: type[Structure]) -> dict[str, str]:
+    """A structure's fields as module `struct` writes them, those of structures inside in their places."""
+    formats = {}
+    for field in structure._fields_:
+        kind: Any = field[1]
+        formats[field[0]] = _FORMATS[kind] if kind in _FORMATS else "".join(_formats(kind).values())
+    return formats
+
+
+def _packer(formats: dict[str, str], zero: tuple[str, ...] = ()) -> Callable[..., bytes]:
+    parts = (f"{struct.calcsize(f)}x" if name in zero else f for name, f in formats.items())
+    return struct.Struct("".join(parts)).pack
+
+
+# All fields in order -> the structure as bytes, many times faster than ctypes fills one in; no address is 0. The
+# library's `packed_forward` and `packed_backward` take these. Whoever calls them keeps alive what the addresses are of.
+pack_problem = _packer(_formats(Problem))
+pack_result = _packer(_formats(Result))
+pack_transposed = _packer(_formats(Transposed))
+pack_gradients = _packer(_formats(Gradients))
+
+# The same for problems in which all in-edges of a graph are attended, without options: the fields that are the graph's,
+# as bytes; then score, dtype, those bytes, heads, channels and so on. What is left out is 0.
+_OF_GRAPH = ("graph", "edge_ids", "num_edge_rows", "targets", "num_rows", "sampling")
+_NOT_PLAIN = (
+    *("edge_channels", "dropout", "dropout_seed", "edge_features", "edge_weight", "edge_queries", "bias"),
+    *("weights_before_dropout", "values_kind", "keys_kind", "value_scales", "key_scales"),
+)
+_of_graph = {name: f for name, f in _formats(Problem).items() if name in _OF_GRAPH}
+_plain = {**_formats(Problem), **dict.fromkeys(_OF_GRAPH, "")}
+_plain["graph"] = f"{struct.calcsize(''.join(_of_graph.values()))}s"
+pack_of_graph = _packer(_of_graph)
+pack_plain_problem = _packer(_plain, _NOT_PLAIN)
+pack_out = _packer(_formats(Result), tuple(_formats(Result))[1:])
+
 # name -> (result type, argument types)
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sage_attention_version": (c_char_p, []),
@@ -410,6 +458,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sage_attention_raw_backward": (c_int32, [POINTER(RawProblem), POINTER(RawGradients)]),
 }
 
+_at: Any = ctypes.c_char.from_buffer
+
 _lock = threading.Lock()
 _library: ctypes.CDLL | None = None
 
@@ -450,6 +500,8 @@ def _load() -> ctypes.CDLL:
         function.argtypes = arguments
         if name == "sage_attention_abi_version" and (version := function()) != ABI_VERSION:
             raise NativeError(f"native library: expected ABI {ABI_VERSION}, got {version} from {path}; {remedy}")
+    for name in ("forward", "backward"):  # once more, without types to convert to: they take bytes as they are
+        setattr(loaded, f"packed_{name}", loaded[f"sage_attention_{name}"])
     return loaded
 
 
@@ -496,9 +548,16 @@ def address(array: NDArray[Any] | None) -> int | None:
     """
     if array is None:
         return None
-    if not array.flags.c_contiguous:
+    flags = array.flags
+    if not flags.c_contiguous:
         raise ArgumentError("array", "a C-contiguous array", f"strides {array.strides}")
-    # Five times faster than array.ctypes.data.
+    if flags.writeable:
+        try:
+            return ctypes.addressof(
+                _at(array)
+            )  # three times faster than what follows; wants bytes, and to write to them
+        except (TypeError, ValueError):
+            pass
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 

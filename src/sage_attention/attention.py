@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _native
+from . import _native, _plain_attention
 from ._arrays import as_numpy, integer, integers, unsigned_seed
 from .errors import ArgumentError
 from .graph import Graph
@@ -76,6 +76,9 @@ _RESULT_SHAPES: dict[str, tuple[str, ...]] = {
     "positive_out": ("R", "H", "C"),
     "positive_sum": ("R", "H"),
 }
+# As they follow in the library's structures.
+_RESULT_FIELDS = [field[0] for field in _native.Result._fields_]
+_AFTER_KEYS = [field[0] for field in _native.Gradients._fields_[5:]]  # the inputs but values and keys
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))  # not those of another byte order
 _NUMBERS = ("negative_slope", "dropout")
 _FLAGS = ("replace", "weights_before_dropout")
@@ -308,13 +311,15 @@ def _quantized(
     return table
 
 
-def _table_arguments(name: str, table: Floats | QuantizedTable | None) -> dict[str, int | None]:
-    """A table as the library takes it: address, kind and scales."""
+def _address(array: NDArray[Any] | None) -> int:
+    return 0 if array is None else _native.address(array) or 0
+
+
+def _table(table: Floats | QuantizedTable | None) -> tuple[int, int, int]:
+    """A table as the library takes it: address, kind and address of the scales."""
     if isinstance(table, QuantizedTable):
-        scales = _native.address(table.scales)
-        data, kind = _native.address(table.data), _native.TABLE_KINDS[table.kind]
-        return {name: data, f"{name}_kind": kind, f"{name.removesuffix('s')}_scales": scales}
-    return {name: _native.address(table)}
+        return _address(table.data), _native.TABLE_KINDS[table.kind], _address(table.scales)
+    return _address(table), _native.TABLE_KINDS["plain"], 0
 
 
 def _refuse_quantized(inputs: AttentionInputs) -> None:
@@ -345,49 +350,46 @@ def _number(name: str, value: Any) -> float:
         raise ArgumentError(name, "a number", repr(value)) from error
 
 
-def native_problem(inputs: AttentionInputs, num_threads: int) -> _native.Problem:
+def native_problem(inputs: AttentionInputs, num_threads: int) -> bytes:
     """The problem as the library takes it; `inputs` must outlive it and hold contiguous arrays."""
-    address = _native.address
     graph = inputs.graph
-    return _native.Problem(
-        struct_size=ctypes.sizeof(_native.Problem),
-        score=_native.SCORES[inputs.score],
-        dtype=_native.float_type(inputs.dtype),
-        graph=graph._argument(),  # noqa: SLF001
-        edge_ids=address(graph.edge_ids),
-        num_edge_rows=graph.num_edges,
-        targets=address(inputs.targets),
-        num_rows=inputs.num_rows,
-        sampling=_native.Sampling(
-            unsigned_seed(inputs.seed),
-            integer("fan_out", inputs.fan_out, -1),
-            int(inputs.replace),
-            integer("hop", inputs.hop, 0, 2**31 - 1),
-        ),
-        heads=inputs.heads,
-        channels=inputs.channels,
-        edge_channels=inputs.edge_channels,
-        negative_slope=float(inputs.negative_slope),
-        scale=inputs.used_scale,
-        dropout=float(inputs.dropout),
-        dropout_seed=integer("dropout_seed", inputs.dropout_seed, 0, 2**64 - 1),
-        **_table_arguments("values", inputs.values),
-        **_table_arguments("keys", inputs.keys),
-        queries=address(inputs.queries),
-        source_logits=address(inputs.source_logits),
-        target_logits=address(inputs.target_logits),
-        attention=address(inputs.attention),
-        edge_features=address(inputs.edge_features),
-        edge_weight=address(inputs.edge_weight),
-        edge_queries=address(inputs.edge_queries),
-        bias=address(inputs.bias),
-        num_threads=integer("num_threads", num_threads, 0, 2**31 - 1),
-        weights_before_dropout=int(inputs.weights_before_dropout),
+    argument = graph._argument()  # noqa: SLF001
+    values, values_kind, value_scales = _table(inputs.values)
+    keys, keys_kind, key_scales = _table(inputs.keys)
+    return _native.pack_problem(
+        ctypes.sizeof(_native.Problem),
+        _native.SCORES[inputs.score],
+        _native.float_type(inputs.dtype),
+        *(getattr(argument, field[0]) or 0 for field in argument._fields_),
+        _address(graph.edge_ids),
+        graph.num_edges,
+        _address(inputs.targets),
+        inputs.num_rows,
+        unsigned_seed(inputs.seed),
+        min(integer("fan_out", inputs.fan_out, -1), 2**63 - 1),  # the library says which are too large
+        int(inputs.replace),
+        integer("hop", inputs.hop, 0, 2**31 - 1),
+        inputs.heads,
+        inputs.channels,
+        inputs.edge_channels,
+        float(inputs.negative_slope),
+        inputs.used_scale,
+        float(inputs.dropout),
+        integer("dropout_seed", inputs.dropout_seed, 0, 2**64 - 1),
+        values,
+        keys,
+        *(_address(getattr(inputs, name)) for name in _AFTER_KEYS),
+        integer("num_threads", num_threads, 0, 2**31 - 1),
+        int(inputs.weights_before_dropout),
+        values_kind,
+        keys_kind,
+        value_scales,
+        key_scales,
     )
 
 
-def _native_result(outputs: AttentionOutputs) -> _native.Result:
-    return _native.Result(**{name: _native.address(array) for name, array in outputs.__dict__.items()})
+def _native_result(outputs: AttentionOutputs) -> bytes:
+    return _native.pack_result(*(_address(getattr(outputs, name)) for name in _RESULT_FIELDS))
 
 
 def attention_forward(
@@ -440,7 +442,7 @@ def attention_forward(
         positive_sum=np.empty((rows, heads), dtype) if for_backward and gat else None,
     )
     problem, result = native_problem(inputs, num_threads), _native_result(outputs)
-    _native.check(_native.library().sage_attention_forward(ctypes.byref(problem), ctypes.byref(result)))
+    _native.check(_native.library().packed_forward(problem, result))
     return outputs
 
 
@@ -504,18 +506,14 @@ def attention_backward(
         name: np.empty_like(array) for name in _SHAPES[inputs.score] if (array := getattr(inputs, name)) is not None
     }
     problem, result = native_problem(inputs, num_threads), _native_result(outputs)
-    addresses: dict[str, Any] = {name: _native.address(array) for name, array in given.items()}
-    addresses.update({name: _native.address(array) for name, array in wanted.items()})
-    gradients = _native.Gradients(**addresses)
-    by_source = _native.Transposed()
-    if inputs.attends_whole_graph:
-        arrays = inputs.graph.transposed
-        by_source = _native.Transposed(*(_native.address(array) for array in arrays))
-    _native.check(
-        _native.library().sage_attention_backward(
-            ctypes.byref(problem), ctypes.byref(result), ctypes.byref(by_source), ctypes.byref(gradients)
-        )
+    gradients = _native.pack_gradients(
+        *(_address(given.get(name)) for name in ("out", "edge_out", "weights")),
+        *(_address(wanted.get(name)) for name in ("values", "keys", *_AFTER_KEYS)),
     )
+    by_source = _native.pack_transposed(0, 0, 0)
+    if inputs.attends_whole_graph:
+        by_source = _native.pack_transposed(*(_address(array) for array in inputs.graph.transposed))
+    _native.check(_native.library().packed_backward(problem, result, by_source, gradients))
     return AttentionGradients(**wanted)
 
 
@@ -553,6 +551,10 @@ def gat_attention(
         >>> gat_attention(graph, values, np.zeros((3, 1), np.float32))[2]
         array([[0.5]], dtype=float32)
     """
+    if not options and not return_weights:
+        out = _plain_attention.gat(graph, values, source_logits, target_logits, num_threads)
+        if out is not None:
+            return out
     inputs = AttentionInputs("gat", graph, values, source_logits=source_logits, target_logits=target_logits, **options)
     return _out(inputs, return_weights, num_threads)
 
@@ -591,6 +593,10 @@ def gatv2_attention(
         >>> gatv2_attention(graph, x, x, np.ones((1, 2), np.float32))[2]
         array([[1., 1.]], dtype=float32)
     """
+    if not options and not return_weights:
+        out = _plain_attention.gatv2(graph, values, queries, attention, num_threads)
+        if out is not None:
+            return out
     inputs = AttentionInputs("gatv2", graph, values, queries=queries, attention=attention, **options)
     return _out(inputs, return_weights, num_threads)
 
@@ -629,6 +635,10 @@ def dot_attention(
         >>> dot_attention(graph, x, x, x)[2]
         array([[1., 1.]], dtype=float32)
     """
+    if not options and not return_weights:
+        out = _plain_attention.dot(graph, queries, keys, values, num_threads)
+        if out is not None:
+            return out
     inputs = AttentionInputs("dot", graph, values, keys=keys, queries=queries, **options)
     return _out(inputs, return_weights, num_threads)
 
@@ -676,16 +686,16 @@ def aggregate(
         if factors is not None and graph.edge_ids is not None:
             factors = factors[graph.edge_ids]
     out: Floats = np.empty((graph.num_targets, array.shape[1]), dtype)
-    table = _table_arguments("values", rows)
+    table, kind, scales = _table(rows)
     if out.size:
         _native.check(
             _native.library().sage_attention_aggregate(
                 ctypes.byref(graph._argument()),  # noqa: SLF001
                 _native.float_type(dtype),
                 _native.address(factors),
-                table["values"],
-                table.get("values_kind", _native.TABLE_KINDS["plain"]),
-                table.get("value_scales"),
+                table,
+                kind,
+                scales,
                 array.shape[1],
                 _native.address(out),
                 integer("num_threads", num_threads, 0, 2**31 - 1),

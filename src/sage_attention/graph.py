@@ -317,6 +317,17 @@ class Graph:
         return _argument(self.indptr, self.indices, self.num_sources, trusted=True)
 
     @functools.cached_property
+    def _packed(self) -> tuple[bytes, int, int]:
+        """The graph's part of a problem that attends all its in-edges, valid as `_argument` is; S; R."""
+        graph, edge_ids = self._argument(), _native.address(self.edge_ids)
+        packed = _native.pack_of_graph(
+            *(getattr(graph, field[0]) or 0 for field in graph._fields_),
+            *(edge_ids or 0, self.num_edges, 0, self.num_targets),  # and no targets
+            *(0, -1, 0, 0),  # and no sampling
+        )
+        return packed, self.num_sources, self.num_targets
+
+    @functools.cached_property
     def _idle_workspaces(self) -> list[Any]:
         """Relabelling tables of the sampler, kept from call to call; each call takes one and puts it back."""
         return []
