@@ -15,7 +15,7 @@ from torch import Tensor
 from sage_attention import _native
 from sage_attention.errors import ArgumentError, NativeError
 
-__all__ = ["num_threads", "set_num_threads"]
+__all__ = ["num_threads", "seed_tensor", "set_num_threads"]
 
 _LIBRARY: Any = torch.library.Library("sage_attention", "DEF")  # type: ignore[no-untyped-call]
 
@@ -93,6 +93,26 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 
 def _seed(tensor: Tensor | None) -> int:
     return 0 if tensor is None else int(tensor) & (2**64 - 1)
+
+
+def seed_tensor(seed: int | Tensor) -> Tensor:
+    """A seed in [0, 2^64) as the int64 of the same bits.
+
+    Args:
+        seed: Of the mask or of the picks.
+
+    Raises:
+        ArgumentError: It does not fit.
+
+    Example:
+        >>> seed_tensor(2**64 - 1)
+        tensor(-1)
+    """
+    if isinstance(seed, Tensor):
+        return seed
+    if not -(2**63) <= seed < 2**64:
+        raise ArgumentError("seed", "an integer in [0, 2^64)", seed)
+    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
 
 
 _INDEX_TYPES = {torch.int32: _native.INT32, torch.int64: _native.INT64}

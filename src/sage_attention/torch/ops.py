@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from sage_attention.errors import ArgumentError
 
-from . import fallback, library
+from . import direct, fallback, library
 
 __all__ = ["Csc", "Picks", "csc", "dot_attention", "gat_attention", "gatv2_attention"]
 
@@ -113,18 +113,25 @@ def _attend(
     values = tensors["values"]
     assert values is not None  # noqa: S101 - every caller passes it
     _refuse_tangents(tensors)
+    mask_seed: Tensor | None = None
+    if dropout > 0:
+        mask_seed = draw_seed() if dropout_seed is None else library.seed_tensor(dropout_seed)
+    if picks is None:
+        inputs = tuple(tensors.values())  # each score's as `direct` wants them
+        outputs = direct.attend(
+            edges, score, inputs, negative_slope, scale, dropout, mask_seed, return_weights, weights_before_dropout
+        )
+        if outputs is not None:
+            return outputs
     result_type = values.dtype
     double = any(t is not None and t.dtype == torch.float64 for t in tensors.values())
     compute = torch.float64 if double else torch.float32
     used = [None if t is None else t.to(compute) for t in (tensors.get(name) for name in library.INPUTS)]
-    mask_seed: Tensor | None = None
-    if dropout > 0:
-        mask_seed = draw_seed() if dropout_seed is None else _seed_tensor(dropout_seed)
     targets, fan_out, replace, seed, hop = Picks() if picks is None else picks
     for_backward = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in used)
     out, edge_out, weights = torch.ops.sage_attention.forward(
         *edges,
-        targets, fan_out, replace, _seed_tensor(seed), hop,
+        targets, fan_out, replace, library.seed_tensor(seed), hop,
         score, *used, negative_slope, scale, dropout, mask_seed, weights_before_dropout,
         return_weights, for_backward,
     )[:3]  # fmt: skip
@@ -138,20 +145,11 @@ def _attend(
 
 def _refuse_tangents(tensors: dict[str, Tensor | None]) -> None:
     """Forward-mode differentiation would go on with the tangents lost."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:  # noqa: SLF001
         return
     for name, tensor in tensors.items():
         if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
             raise ArgumentError(name, "a tensor without tangent", "a dual tensor", "take gradients with backward()")
-
-
-def _seed_tensor(seed: int | Tensor) -> Tensor:
-    """A seed in [0, 2^64) as the int64 of the same bits."""
-    if isinstance(seed, Tensor):
-        return seed
-    if not -(2**63) <= seed < 2**64:
-        raise ArgumentError("seed", "an integer in [0, 2^64)", seed)
-    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
 
 
 def gat_attention(

@@ -8,7 +8,7 @@ index: the features of a sampled batch need not be copied out of their table.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,11 +16,13 @@ from torch import Tensor
 from sage_attention import _native
 from sage_attention.errors import ArgumentError
 
-from . import fallback, library, ops
+from . import direct, fallback, library, ops
 from .library import _LIBRARY, _address, _graph, _register, _seed, num_threads
 from .rows import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .ops import Csc
 
 __all__ = ["gat_attention_rows"]
@@ -177,7 +179,7 @@ def _backward(*arguments: Any) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup_context(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(*(a for a in inputs[:_NUM_PROBLEM] if isinstance(a, Tensor)), *output[1:])
@@ -185,22 +187,46 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.for_backward = inputs[-1]
 
 
-def _autograd(ctx: Any, grad_out: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
-    gradients: list[Tensor | None] = [None] * (_NUM_PROBLEM + 1)
-    if grad_out is None:
-        return tuple(gradients)
-    if not ctx.for_backward:
-        raise ArgumentError("for_backward", "True where a gradient is asked for", "False")
-    for place, name in ((4, "table"), (6, "target_table")):
-        if ctx.needs_input_grad[place]:
-            raise ArgumentError(name, "a table without gradient", "one that requires it", "pass it through a layer")
-    saved = list(ctx.saved_tensors)
-    arguments = [saved.pop(0) if constant is None else constant[0] for constant in ctx.constants]
-    wanted = [bool(ctx.needs_input_grad[place]) for place in _LEARNED]
-    grads = torch.ops.sage_attention.raw_backward(*arguments, *saved, grad_out, wanted)
-    for place, grad, want in zip(_LEARNED, grads, wanted):
-        gradients[place] = grad if want else None
-    return tuple(gradients)
+class _RawAttention(torch.autograd.Function):
+    """The forward operator, or its kernel, and its gradient; registered by hand as `library.py` says why."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Callable[..., tuple[Tensor, ...]], *arguments: Any) -> tuple[Tensor, ...]:
+        outputs = kernel(*arguments)
+        _setup_context(ctx, arguments, outputs)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
+        needed = ctx.needs_input_grad[1:]
+        gradients: list[Tensor | None] = [None] * (_NUM_PROBLEM + 1)
+        if grad_out is None:
+            return None, *gradients
+        if not ctx.for_backward:
+            raise ArgumentError("for_backward", "True where a gradient is asked for", "False")
+        for place, name in ((4, "table"), (6, "target_table")):
+            if needed[place]:
+                raise ArgumentError(name, "a table without gradient", "one that requires it", "pass it through a layer")
+        saved = list(ctx.saved_tensors)
+        arguments = [saved.pop(0) if constant is None else constant[0] for constant in ctx.constants]
+        wanted = [bool(needed[place]) for place in _LEARNED]
+        straight = not torch.is_grad_enabled() and direct.takes([*arguments, *saved, grad_out])
+        kernel = _backward if straight else torch.ops.sage_attention.raw_backward
+        grads = kernel(*arguments, *saved, grad_out, wanted)
+        for place, grad, want in zip(_LEARNED, grads, wanted):
+            gradients[place] = grad if want else None
+        return None, *gradients
+
+
+def _below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
+    with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001
+        return torch.ops.sage_attention.raw_forward.default(*arguments)  # type: ignore[no-any-return]
+
+
+def _with_gradients(kernel: Callable[..., tuple[Tensor, ...]], arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+    if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments):
+        return _RawAttention.apply(kernel, *arguments)  # type: ignore[no-any-return,no-untyped-call]
+    return kernel(*arguments)
 
 
 _register("raw_forward", _forward, _forward_fake)
@@ -211,7 +237,7 @@ torch.library.register_autograd(
     setup_context=library._keep_nothing,  # noqa: SLF001
     lib=_LIBRARY,
 )
-torch.library.register_autograd("sage_attention::raw_forward", _autograd, setup_context=_setup_context, lib=_LIBRARY)
+_LIBRARY.impl("raw_forward", lambda *arguments: _with_gradients(_below_autograd, arguments), "Autograd")
 
 
 def gat_attention_rows(
@@ -273,13 +299,16 @@ def gat_attention_rows(
     ]
     seed: Tensor | None = None
     if dropout > 0:
-        seed = ops.draw_seed() if dropout_seed is None else ops._seed_tensor(dropout_seed)  # noqa: SLF001
+        seed = ops.draw_seed() if dropout_seed is None else library.seed_tensor(dropout_seed)
     for_backward = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in learned)
-    out: Tensor = torch.ops.sage_attention.raw_forward(
+    arguments = (
         csc.indptr, csc.indices, csc.edge_ids if dropout > 0 else None, sources.size(0), sources.table, sources.index,
         None if targets is None else targets.table, None if targets is None else targets.index,
         *learned, negative_slope, dropout, seed, for_backward,
-    )[0]  # fmt: skip
+    )  # fmt: skip
+    if type(negative_slope) is type(dropout) is float and direct.takes(arguments):
+        return _with_gradients(_forward, arguments)[0]
+    out: Tensor = torch.ops.sage_attention.raw_forward(*arguments)[0]
     return out
 
 
