@@ -36,7 +36,9 @@ def arrays_of(score, dtype=np.float32):
 
 
 def plainly(score, arrays, graph=GRAPH, num_threads=0):
-    return getattr(_plain_attention, score)(graph, *arrays.values(), num_threads)
+    arrays = dict(arrays)
+    bias = arrays.pop("bias", None)
+    return getattr(_plain_attention, score)(graph, *arrays.values(), bias, num_threads)
 
 
 def carefully(score, arrays, graph=GRAPH):
@@ -51,6 +53,20 @@ def test_the_same_to_the_bit(score, dtype):
     assert out.dtype == dtype
     np.testing.assert_array_equal(out, carefully(score, arrays))
     np.testing.assert_array_equal(plainly(score, arrays, num_threads=1), out)
+
+
+@pytest.mark.parametrize("score", SHAPES)
+def test_bias(score):
+    arrays = arrays_of(score)
+    bias = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    expected = carefully(score, {**arrays, "bias": bias})
+    np.testing.assert_array_equal(plainly(score, {**arrays, "bias": bias}), expected)
+    np.testing.assert_array_equal(CALLS[score](GRAPH, *arrays.values(), bias=bias), expected)
+    assert plainly(score, {**arrays, "bias": np.asfortranarray(bias)}) is None
+    for wrong in (bias[:1], bias.astype(np.float64), bias[:, :0], [[0.0] * 3] * 2):
+        assert plainly(score, {**arrays, "bias": wrong}) is None
+        with pytest.raises(ArgumentError, match="bias"):
+            CALLS[score](GRAPH, *arrays.values(), bias=wrong)
 
 
 def test_without_target_logits():
@@ -182,15 +198,15 @@ def test_plain_structures_as_bytes():
     size = struct.calcsize(_native._plain["graph"])
     assert size == _native.Problem.heads.offset - _native.Problem.graph.offset
     part = _native.pack_of_graph(*range(1, 16))
-    packed = _native.pack_plain_problem(1, 2, 3, part, 4, 5, 6.0, 7.0, *range(8, 15))
+    packed = _native.pack_plain_problem(1, 2, 3, part, 4, 5, 6.0, 7.0, *range(8, 16))
     problem = _native.Problem.from_buffer_copy(packed)
     assert len(packed) == ctypes.sizeof(_native.Problem)
     assert (problem.struct_size, problem.score, problem.dtype, problem.heads, problem.channels) == (1, 2, 3, 4, 5)
     assert [getattr(problem.graph, field[0]) for field in problem.graph._fields_] == list(range(1, 8))
     assert (problem.edge_ids, problem.num_edge_rows, problem.targets, problem.num_rows) == (8, 9, 10, 11)
     assert [getattr(problem.sampling, field[0]) for field in problem.sampling._fields_] == [12, 13, 14, 15]
-    arrays = ("values", "keys", "queries", "source_logits", "target_logits", "attention", "num_threads")
+    arrays = ("values", "keys", "queries", "source_logits", "target_logits", "attention", "bias", "num_threads")
     assert (problem.negative_slope, problem.scale) == (6.0, 7.0)
-    assert [getattr(problem, name) for name in arrays] == list(range(8, 15))
+    assert [getattr(problem, name) for name in arrays] == list(range(8, 16))
     assert [getattr(problem, name) or 0 for name in _native._NOT_PLAIN] == [0] * len(_native._NOT_PLAIN)
     assert bytes(_native.Result(out=9)) == _native.pack_out(9)

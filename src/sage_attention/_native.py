@@ -357,7 +357,7 @@ pack_gradients = _packer(_formats(Gradients))
 # as bytes; then score, dtype, those bytes, heads, channels and so on. What is left out is 0.
 _OF_GRAPH = ("graph", "edge_ids", "num_edge_rows", "targets", "num_rows", "sampling")
 _NOT_PLAIN = (
-    *("edge_channels", "dropout", "dropout_seed", "edge_features", "edge_weight", "edge_queries", "bias"),
+    *("edge_channels", "dropout", "dropout_seed", "edge_features", "edge_weight", "edge_queries"),
     *("weights_before_dropout", "values_kind", "keys_kind", "value_scales", "key_scales"),
 )
 _of_graph = {name: f for name, f in _formats(Problem).items() if name in _OF_GRAPH}

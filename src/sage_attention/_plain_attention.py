@@ -1,10 +1,10 @@
-"""The straight way to the kernels: a whole graph, arrays as the library takes them, no options.
+"""The straight way to the kernels: a whole graph, arrays as the library takes them, no options but a bias.
 
 ``attention.py`` asks each argument what it is, so that it can say what is wrong, and that takes longer than attending a
 small graph does. Here is only asked whether all is as it mostly is. Where it is not the answer is None, and nothing has
 been done: ``attention.py`` then goes its own way. Written out for speed: a call of a function takes as long as a check.
 
-Shapes: S sources, R targets, H heads, C channels per head.
+Shapes: S sources, R targets, H heads, C channels per head; the bias, if there is one, is [H, C].
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _MOST_THREADS = 2**31 - 1
 _bytes_of: Any = c_char.from_buffer  # refuses what is empty, read-only or not contiguous
 
 
-def gat(graph: Any, values: Any, source_logits: Any, target_logits: Any, num_threads: Any) -> NDArray[Any] | None:
+def gat(
+    graph: Any, values: Any, source_logits: Any, target_logits: Any, bias: Any, num_threads: Any
+) -> NDArray[Any] | None:
     """Output [R, H, C] of values [S, H, C], source_logits [S, H] and target_logits [R, H] or None; or None."""
     if type(graph) is not Graph or not type(values) is type(source_logits) is ndarray or values.ndim != 3:
         return None
@@ -49,10 +51,10 @@ def gat(graph: Any, values: Any, source_logits: Any, target_logits: Any, num_thr
     of_sources = _address(source_logits)
     if not of_sources:
         return None
-    return _out(0, packed, targets, values, 0, 0, of_sources, of_targets, 0, num_threads)
+    return _out(0, packed, targets, values, 0, 0, of_sources, of_targets, 0, bias, num_threads)
 
 
-def gatv2(graph: Any, values: Any, queries: Any, attention: Any, num_threads: Any) -> NDArray[Any] | None:
+def gatv2(graph: Any, values: Any, queries: Any, attention: Any, bias: Any, num_threads: Any) -> NDArray[Any] | None:
     """Output [R, H, C] of values [S, H, C], queries [R, H, C] and attention [H, C]; or None."""
     if type(graph) is not Graph or not type(values) is type(queries) is type(attention) is ndarray or values.ndim != 3:
         return None
@@ -65,10 +67,10 @@ def gatv2(graph: Any, values: Any, queries: Any, attention: Any, num_threads: An
     of_queries, vectors = _address(queries), _address(attention)
     if not (of_queries and vectors):
         return None
-    return _out(1, packed, targets, values, 0, of_queries, 0, 0, vectors, num_threads)
+    return _out(1, packed, targets, values, 0, of_queries, 0, 0, vectors, bias, num_threads)
 
 
-def dot(graph: Any, queries: Any, keys: Any, values: Any, num_threads: Any) -> NDArray[Any] | None:
+def dot(graph: Any, queries: Any, keys: Any, values: Any, bias: Any, num_threads: Any) -> NDArray[Any] | None:
     """Output [R, H, C] of queries [R, H, C], keys [S, H, C] and values [S, H, C]; or None."""
     if type(graph) is not Graph or not type(values) is type(queries) is type(keys) is ndarray or values.ndim != 3:
         return None
@@ -82,7 +84,7 @@ def dot(graph: Any, queries: Any, keys: Any, values: Any, num_threads: Any) -> N
     of_queries, of_keys = _address(queries), _address(keys)
     if not (of_queries and of_keys):
         return None
-    return _out(2, packed, targets, values, of_keys, of_queries, 0, 0, 0, num_threads)
+    return _out(2, packed, targets, values, of_keys, of_queries, 0, 0, 0, bias, num_threads)
 
 
 def _address(array: NDArray[Any]) -> int:
@@ -106,6 +108,7 @@ def _out(
     source_logits: int,
     target_logits: int,
     attention: int,
+    bias: Any,
     num_threads: Any,
 ) -> NDArray[Any] | None:
     table, dtype = _address(values), values.dtype
@@ -118,11 +121,18 @@ def _out(
     else:
         return None
     _, heads, channels = values.shape
+    of_bias = 0
+    if bias is not None:
+        if type(bias) is not ndarray or bias.shape != (heads, channels) or bias.dtype is not dtype:
+            return None
+        of_bias = _address(bias)
+        if not of_bias:
+            return None
     out: NDArray[Any] = np.empty((targets, heads, channels), dtype)
     status = _native.library().packed_forward(
         _native.pack_plain_problem(
             _SIZE, score, kind, packed, heads, channels, 0.2, 1.0 / math.sqrt(channels),
-            table, keys, queries, source_logits, target_logits, attention, num_threads,
+            table, keys, queries, source_logits, target_logits, attention, of_bias, num_threads,
         ),
         _native.pack_out(addressof(_bytes_of(out))),
     )  # fmt: skip

@@ -81,6 +81,7 @@ _RESULT_FIELDS = [field[0] for field in _native.Result._fields_]
 _AFTER_KEYS = [field[0] for field in _native.Gradients._fields_[5:]]  # the inputs but values and keys
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))  # not those of another byte order
 _NUMBERS = ("negative_slope", "dropout")
+_ONLY_BIAS = {"bias"}
 _FLAGS = ("replace", "weights_before_dropout")
 _OPTIONAL = {"target_logits", "edge_features", "edge_weight", "edge_queries", "bias"}
 # Values and edge features first: the others' shapes go by theirs.
@@ -551,8 +552,8 @@ def gat_attention(
         >>> gat_attention(graph, values, np.zeros((3, 1), np.float32))[2]
         array([[0.5]], dtype=float32)
     """
-    if not options and not return_weights:
-        out = _plain_attention.gat(graph, values, source_logits, target_logits, num_threads)
+    if not return_weights and (not options or options.keys() == _ONLY_BIAS):
+        out = _plain_attention.gat(graph, values, source_logits, target_logits, options.get("bias"), num_threads)
         if out is not None:
             return out
     inputs = AttentionInputs("gat", graph, values, source_logits=source_logits, target_logits=target_logits, **options)
@@ -593,8 +594,8 @@ def gatv2_attention(
         >>> gatv2_attention(graph, x, x, np.ones((1, 2), np.float32))[2]
         array([[1., 1.]], dtype=float32)
     """
-    if not options and not return_weights:
-        out = _plain_attention.gatv2(graph, values, queries, attention, num_threads)
+    if not return_weights and (not options or options.keys() == _ONLY_BIAS):
+        out = _plain_attention.gatv2(graph, values, queries, attention, options.get("bias"), num_threads)
         if out is not None:
             return out
     inputs = AttentionInputs("gatv2", graph, values, queries=queries, attention=attention, **options)
@@ -635,8 +636,8 @@ def dot_attention(
         >>> dot_attention(graph, x, x, x)[2]
         array([[1., 1.]], dtype=float32)
     """
-    if not options and not return_weights:
-        out = _plain_attention.dot(graph, queries, keys, values, num_threads)
+    if not return_weights and (not options or options.keys() == _ONLY_BIAS):
+        out = _plain_attention.dot(graph, queries, keys, values, options.get("bias"), num_threads)
         if out is not None:
             return out
     inputs = AttentionInputs("dot", graph, values, keys=keys, queries=queries, **options)
