@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
 
 import pytest
 
@@ -11,7 +13,7 @@ pytest.importorskip("torch_geometric", reason="the layer takes the place of PyTo
 import torch
 from torch.utils.data import DistributedSampler
 
-from pyg_cases import made_data, made_hetero, same
+from pyg_cases import copies, made_data, made_hetero, same
 from sage_attention import ArgumentError
 from sage_attention.pyg import LinkNeighborLoader, NegativeSampling, NeighborLoader
 
@@ -112,6 +114,25 @@ def test_resuming(rank, options):
         other.load_state_dict(state)
         assert_same(list(other), epochs[0][number + 1 :])
         assert_same(list(other), epochs[1])
+
+
+@pytest.mark.parametrize("make", [types_loader, links_loader])
+def test_spawned_workers_of_a_rank(make):
+    """Over node types and around edges: some batches of the first epoch are this process's, all later ones theirs."""
+    options = {"batch_size": 2, "rank": 1, "world_size": 2}
+    plain = make(**options)
+    expected = [list(plain), list(plain)]
+    loader = make(**options, num_workers=2, multiprocessing_context="spawn", persistent_workers=True)
+    batches = iter(loader)
+    found = [next(batches).clone()]
+    for thread in threading.enumerate():
+        if thread.name == "sage-attention-start":
+            thread.join()
+    found += copies(batches)
+    assert_same(found, expected[0])
+    assert_same(copies(loader), expected[1])
+    del batches, loader
+    gc.collect()  # ends the workers
 
 
 def test_an_empty_epoch():

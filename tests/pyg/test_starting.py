@@ -7,6 +7,7 @@ import itertools
 import pickle
 import threading
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -69,7 +70,7 @@ def handover(count=20, persistent=False):
     indices = range(count)
     gate = Gate(indices)
     workers = Workers(gate, 4)
-    start = Start(gate, lambda: workers, 2, None)
+    start = Start(gate, lambda: workers, 2)
 
     def here(picked):
         for index in picked:
@@ -116,7 +117,7 @@ def test_workers_that_cannot_start():
         raise OSError("no room")
 
     gate = Gate(range(9))
-    start = Start(gate, begin, 2, None)
+    start = Start(gate, begin, 2)
     start.thread.join()
     with pytest.raises(OSError, match="no room"):
         WhileWorkersStart(Handover(start, range(9), iter, lambda batch: batch, 4, None))
@@ -124,8 +125,8 @@ def test_workers_that_cannot_start():
 
 def test_one_start_at_a_time_and_none_that_nobody_wants():
     begun = []
-    batches, workers, start = handover()
-    second = Start(Gate(range(3)), lambda: begun.append(1), 2, start.thread)
+    batches, workers, _ = handover()
+    second = Start(Gate(range(3)), lambda: begun.append(1), 2)
     second.give_up()
     time.sleep(0.05)
     assert second.thread.is_alive()
@@ -134,6 +135,62 @@ def test_one_start_at_a_time_and_none_that_nobody_wants():
     assert not second.thread.is_alive()
     assert begun == []
     del batches
+
+
+class Held(Start):
+    """Notes which starts begin, and holds each until it may."""
+
+    begun: ClassVar[list[str]] = []
+    may_go_on = threading.Event()
+
+    def __init__(self, gate, begin, num_workers):
+        def noted():
+            self.begun.append(threading.current_thread().name)
+            self.may_go_on.wait()
+            return begin()
+
+        super().__init__(gate, noted, num_workers)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    wait_for_starts()
+    Held.begun.clear()
+    Held.may_go_on.clear()
+    monkeypatch.setattr("sage_attention.pyg.epochs.Start", Held)
+    yield Held
+    Held.may_go_on.set()
+    wait_for_starts()
+
+
+def test_of_many_loaders_that_are_finished_at_once_one_begins(held):
+    expected = list(loader())
+    others = [loader(**SPAWN) for _ in range(4)]
+    for other in others[:3]:
+        assert all(same(one, two) for one, two in zip(list(other), expected))
+    next(iter(others[3]))
+    list(others[0])  # once more
+    assert len(starting()) == 5
+    held.may_go_on.set()
+    wait_for_starts()
+    assert len(held.begun) == 1
+    assert not torch.multiprocessing.active_children()
+
+
+def test_the_end_of_the_interpreter_waits_for_no_start_that_has_not_begun(held, monkeypatch):
+    others = [loader(**SPAWN, persistent_workers=True) for _ in range(3)]
+    batches = [iter(other) for other in others]
+    assert all(next(each) is not None for each in batches)
+    over = threading.Thread()
+    monkeypatch.setattr(threading, "main_thread", lambda: over)
+    held.may_go_on.set()
+    wait_for_starts()
+    assert len(held.begun) == 1
+    assert not torch.multiprocessing.active_children()
+    with pytest.raises(RuntimeError, match="the interpreter ended"):
+        list(batches[2])
+    del batches, others
+    gc.collect()
 
 
 def test_workers_that_nobody_wants_any_more_answer_before_they_end():
@@ -147,6 +204,31 @@ def test_workers_that_nobody_wants_any_more_answer_before_they_end():
     assert workers._tasks == []
     assert list(workers._indices) == []
     assert start.batches is None
+
+
+class OwnError(Exception):
+    """Known to the tests alone."""
+
+
+def failing_in_workers(batch):
+    if torch.utils.data.get_worker_info() is not None:
+        raise OwnError("of a worker")
+    return batch
+
+
+@pytest.mark.parametrize("options", [{}, {"filter_per_worker": False}])
+def test_errors_of_transforms_in_workers_reach_the_user(options):
+    other = loader(**SPAWN, transform=failing_in_workers, **options)
+    batches = iter(other)
+    next(batches)
+    wait_for_starts()
+    if options:  # the caller's process gathers and transforms then
+        assert len(list(batches)) == 19
+    else:
+        with pytest.raises(OwnError, match="of a worker"):
+            list(batches)
+    del batches
+    gc.collect()
 
 
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True, "filter_per_worker": False}])

@@ -27,7 +27,6 @@ from .sharing import share_tensors
 from .starting import Answering, AreYouThere, Gate, Handover, Start, WhileWorkersStart
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator
 
 __all__ = ["Epochs"]
@@ -52,7 +51,6 @@ class Epochs:
 
     _begun: tuple[int, int] | None = None  # key of the newest epoch, its first batch
     _gate: Gate | None = None  # the sampler of workers that start
-    _starting: threading.Thread | None = None  # the newest that starts them
 
     def __init__(self, *args: Any, seed: int | None, prefetch: int, rank: int, world_size: int, **kwargs: Any) -> None:
         self._seed = None if seed is None else integer("seed", seed, 0, 2**63 - 1)
@@ -201,15 +199,14 @@ class Epochs:
         def finished(batch: Any) -> Any:
             return batch if self.filter_per_worker else self._gathered(batch)  # type: ignore[attr-defined]
 
-        start = Start(gate, begin, loader.num_workers, self._starting)
-        self._starting = start.thread
+        start = Start(gate, begin, loader.num_workers)
         questions = loader.num_workers * loader.prefetch_factor
         anew = loader if loader.persistent_workers else None
         return WhileWorkersStart(Handover(start, self._index_sampler, self._ahead, finished, questions, anew))
 
     def __getstate__(self) -> dict[str, Any]:
         # What iterates belongs to this process.
-        return {**self.__dict__, "_iterator": None, "_starting": None}
+        return {**self.__dict__, "_iterator": None}
 
     def _ahead(self, indices: Iterator[Any]) -> Generator[Any, None, None]:
         """Batches that a thread samples, and gathers where that is ours to do. What users bring stays in this one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -55,28 +55,36 @@ class Gate:
 
 
 class Start:
-    """Starts the workers in a thread.
+    """Starts the workers in a thread, once the workers of all earlier loaders are there.
+
+    One at a time in a process: many loaders that are iterated a little would else start workers of which nobody wants
+    any more, and the end of the process waits for each of them. What was given up meanwhile never begins.
 
     Args:
         gate: What they are given.
         begin: Gives torch's iterator over what workers make; is called in the thread.
         num_workers: How many there are.
-        after: The thread of a start that was given up, which is waited for: no two are under way at a time.
     """
 
-    def __init__(
-        self, gate: Gate, begin: Callable[[], Iterator[Any]], num_workers: int, after: threading.Thread | None
-    ) -> None:
+    _newest: ClassVar[threading.Thread | None] = None
+
+    def __init__(self, gate: Gate, begin: Callable[[], Iterator[Any]], num_workers: int) -> None:
         self.gate = gate
         self.batches: Any = None  # torch's iterator, once the workers are there
         self._begin = begin
         self._num_workers = num_workers
-        self._after = after
+        self._after = Start._newest
         self._error: BaseException | None = None
-        self._unwanted = False
+        self._given_up = False
         self._lock = threading.RLock()  # giving up may come from a collection of garbage within it
         self.thread = threading.Thread(target=self._run, name="sage-attention-start")
         self.thread.start()
+        Start._newest = self.thread
+
+    @property
+    def _unwanted(self) -> bool:
+        # The interpreter ends: it waits for this thread, and nobody iterates any more.
+        return self._given_up or not threading.main_thread().is_alive()
 
     def _run(self) -> None:
         try:
@@ -104,6 +112,8 @@ class Start:
         except BaseException as error:  # noqa: BLE001 - is raised where batches are asked for
             self._error = error
         finally:
+            if self._error is None and self.batches is None and not self._given_up:
+                self._error = RuntimeError("the interpreter ended before the worker processes had started")
             self.gate.open.set()
 
     @property
@@ -123,7 +133,7 @@ class Start:
     def give_up(self) -> None:
         """Lets the workers end, as soon as they have started."""
         with self._lock:
-            self._unwanted = True
+            self._given_up = True
             batches, self.batches = self.batches, None
         del batches  # ends those that are there
 
