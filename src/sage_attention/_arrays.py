@@ -31,6 +31,10 @@ def as_numpy(name: str, value: Any) -> NDArray[Any]:
     """
     if type(value) is np.ndarray:
         return value
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        raise ArgumentError(
+            name, "a dtype that NumPy has", "bfloat16", "pass .float() of it, which is the same numbers"
+        )
     try:
         if hasattr(value, "detach") and hasattr(value, "numpy"):
             value = value.detach().cpu().numpy()

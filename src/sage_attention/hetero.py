@@ -31,7 +31,7 @@ EdgeType = tuple[str, str, str]
 """Source type, name, target type."""
 
 _MAX_THREADS = 2**31 - 1
-_MAX_FAN_OUT = 2**32
+MAX_FAN_OUT = 2**32
 _MOST_DECAY = 1e100
 
 
@@ -330,8 +330,8 @@ class HeteroSampler:
             raise ArgumentError("fan_outs", "as many for each edge type", f"{given!r}")
         num_hops = lengths.pop() if lengths else 0 if hasattr(given, "items") else len(list(given))
         for counts in arrays.values():
-            if len(counts) and (counts.min() < -1 or counts.max() > _MAX_FAN_OUT):
-                raise ArgumentError("fan_outs", f"-1 (all) to {_MAX_FAN_OUT}", counts.tolist())
+            if len(counts) and (counts.min() < -1 or counts.max() > MAX_FAN_OUT):
+                raise ArgumentError("fan_outs", f"-1 (all) to {MAX_FAN_OUT}", counts.tolist())
         none = np.zeros(num_hops, np.int64)
         return [
             arrays[name].astype(np.int64, copy=False) if name in arrays else none for name in self.relations

@@ -404,6 +404,8 @@ def test_fan_outs_as_pyg_says_them():
         ({"time_attr": "age"}, ValueError, "neither"),
         ({"weight_attr": "mass"}, ArgumentError, "weight_attr"),
         ({"num_neighbors": 3}, ArgumentError, "num_neighbors: expected a list"),
+        ({"num_neighbors": [2**32 + 1]}, ArgumentError, "num_neighbors: expected at most 4294967296, .*; -1 takes all"),
+        ({"num_neighbors": [2**70]}, ArgumentError, "num_neighbors: expected at most"),
         ({"input_nodes": torch.tensor([40])}, ArgumentError, "got 40"),
         ({"batch_size": 0}, ValueError, "batch_size"),
         ({"unknown": 1}, TypeError, "unknown"),

@@ -67,8 +67,8 @@ def test_integers_beside_them_are_compared_exactly():
     assert (found == as_ordered("times", np.array([-(2.0**53), -1, 0, 3, 2.0**53]), True)).all()
     integers = np.array([5, 2**62])
     assert as_ordered("times", integers, floating=False) is integers
-    assert are_floating([integers, np.ones(2, np.float32)])
-    assert not are_floating([integers])
+    assert are_floating("times", [integers, np.ones(2, np.float32)])
+    assert not are_floating("times", [integers])
 
 
 @pytest.mark.parametrize(
@@ -175,16 +175,93 @@ def test_narrow_and_whole_numbers_beside_wide_ones():
     assert picked(np.float64(0.1)) == picked(0) == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"strict": True}, {"window": 3}, {"subgraph_type": "induced"}])
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32, torch.float64])
+def test_whole_numbers_of_seeds_beside_integers_of_the_graph(kind, options):
+    """Compared as integers, so exactly: 2^60 + 1 is not 2^60."""
+    input_time = torch.arange(40) % 20
+    options = {"time_attr": "time", "batch_size": 10, "seed": 3, **options}
+    found, expected = (
+        [batch.e_id.tolist() for batch in NeighborLoader(made_data(), [3, 2], input_time=times, **options)]
+        for times in (input_time.to(kind), input_time)
+    )
+    assert found == expected
+    data = made_data()
+    data.edge_time = torch.full((200,), 2**60 + 1)
+    seeds = NodeSamplerInput(None, torch.arange(40), torch.full((40,), 2.0**60))
+    assert len(NeighborSampler(data, [-1], time_attr="edge_time").sample_from_nodes(seeds).edge) == 0
+
+
+@pytest.mark.parametrize("mode", [None, "binary", "triplet"])
+@pytest.mark.parametrize("edge_type", [None, BUYS])
+def test_whole_numbers_of_seed_edges_beside_integers(edge_type, mode):
+    found, expected = (
+        [
+            {name: batch_type.tolist() for name, batch_type in batch.collect("n_id").items()}
+            if edge_type else batch.n_id.tolist()
+            for batch in LinkNeighborLoader(
+                made_data() if edge_type is None else made_hetero(), [3, 2], edge_type, edge_label_time=times,
+                neg_sampling=mode, time_attr="time", batch_size=20, seed=5,
+            )
+        ]
+        for times in (12 + torch.arange(200 if edge_type is None else 120) % 8,
+                      12.0 + torch.arange(200 if edge_type is None else 120) % 8)
+    )  # fmt: skip
+    assert found == expected
+
+
+@pytest.mark.parametrize("number", [0.5, np.inf, -np.inf, np.nan, 2.0**63, 1e300])
+def test_seeds_of_no_whole_number_beside_integers(number):
+    for kind in (np.float64, np.float32):
+        with np.errstate(over="ignore"):
+            times = np.array([3, number], kind)
+        with pytest.raises(
+            ArgumentError, match="times: expected whole numbers, as the graph's times are integers, got"
+        ):
+            as_ordered("times", times, floating=False)
+    assert as_ordered("times", np.array([-(2.0**63), 2.0**62]), floating=False).tolist() == [-(2**63), 2**62]
+
+
+def test_bfloat16():
+    def changed(made, name):
+        data = made()
+        for store in data.stores:
+            if name in store:
+                store[name] = store[name].bfloat16()
+        return data
+
+    why = "expected a dtype that NumPy has, got bfloat16; pass .float\\(\\) of it"
+    for made in (made_data, made_hetero):
+        with pytest.raises(ArgumentError, match=f"time_attr='time': {why}"):
+            NeighborSampler(changed(made, "time"), [2], time_attr="time")
+        with pytest.raises(ArgumentError, match=f"weight_attr='weight'.*: {why}"):
+            NeighborSampler(changed(made, "weight"), [2], weight_attr="weight")
+    with pytest.raises(ArgumentError, match=f"input_time: {why}"):
+        list(NeighborLoader(made_data(), [2], time_attr="time", input_time=torch.zeros(40, dtype=torch.bfloat16)))
+    for mode in (None, "binary", "triplet"):
+        links = LinkNeighborLoader(
+            made_data(),
+            [2],
+            time_attr="time",
+            edge_label_time=torch.zeros(200, dtype=torch.bfloat16),
+            neg_sampling=mode,
+        )
+        with pytest.raises(ArgumentError, match=f"edge_label_time: {why}"):
+            list(links)
+
+
 def test_errors():
     data = as_fractions(made_data())
     for options in ({"window": 3}, {"temporal_strategy": "recency", "decay": 0.1}):
         with pytest.raises(ArgumentError, match="time_attr='time': expected integers beside window or recency"):
             NeighborSampler(data, [1], time_attr="time", **options)
     seeds = NodeSamplerInput(None, torch.tensor([1]), torch.tensor([np.nan]))
-    with pytest.raises(ArgumentError, match=r"seed_times\['node'\]: expected numbers, got nan at position 0"):
+    with pytest.raises(ArgumentError, match="input_time: expected numbers, got nan at position 0"):
         NeighborSampler(data, [1], time_attr="time").sample_from_nodes(seeds)
     seeds = NodeSamplerInput(None, torch.tensor([1]), torch.tensor([0.5]))
-    with pytest.raises(ArgumentError, match=r"seed_times\['node'\]: expected an array of integers"):
+    with pytest.raises(
+        ArgumentError, match=r"input_time: expected whole numbers, .* got 0.5 at position 0; round them"
+    ):
         NeighborSampler(made_data(), [1], time_attr="time").sample_from_nodes(seeds)
     data.time[5] = np.nan
     with pytest.raises(ArgumentError, match="time_attr='time': expected numbers, got nan"):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sage_attention._arrays import as_numpy
+
 from .negatives import KnownEdges, NodeDraws, draw_pairs_apart, draw_targets_apart
 from .topology import ONE_EDGE_TYPE
 
@@ -59,6 +61,8 @@ class LinkSampling:
         """
         if inputs.time is not None and not disjoint:
             raise ValueError("Seed edges have times, but neither nodes nor edges do: 'time_attr' needs to be specified")
+        if inputs.time is not None:
+            self.topology.ordered("edge_label_time", inputs.time)  # says what is wrong by the name the user knows
         label = inputs.label
         num_pos = len(inputs.row)
         ends = _Ends(inputs.row.long(), inputs.col.long(), inputs.time, inputs.time)
@@ -90,14 +94,14 @@ class LinkSampling:
             others = spread(ends.sources, amount).numpy()
             times = None if ends.source_times is None else spread(ends.source_times, amount)
             draws = self._draws_of(edge_type[-1], negatives.dst_weight)
-            drawn = draw_targets_apart(draws, others, known, _array(times), generator)
+            drawn = draw_targets_apart(draws, others, known, self._array(times), generator)
             targets = torch.cat([ends.targets, torch.from_numpy(drawn)])
             return ends._replace(targets=targets, target_times=_joined(ends.source_times, times))
         num_neg = math.ceil(num_pos * negatives.amount)
         times = None if ends.source_times is None else ends.source_times.repeat(amount)[:num_neg]
         sources, others = draw_pairs_apart(
             self._draws_of(edge_type[0], negatives.src_weight), self._draws_of(edge_type[-1], negatives.dst_weight),
-            num_neg, known, _array(times), generator,
+            num_neg, known, self._array(times), generator,
         )  # fmt: skip
         times = _joined(ends.source_times, times)
         return _Ends(
@@ -122,13 +126,15 @@ class LinkSampling:
             self._draws = {**self._draws, key: draws} if len(self._draws) < _DRAWS_KEPT else {key: draws}
         return draws
 
+    def _array(self, times: Tensor | None) -> Any:
+        """As they are compared with the times of nodes: integers with integers."""
+        if times is None or self.topology.floating:
+            return None if times is None else times.numpy()
+        return as_numpy("edge_label_time", self.topology.ordered("edge_label_time", times))
+
 
 def _joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     return None if first is None or second is None else torch.cat([first, second])
-
-
-def _array(times: Tensor | None) -> Any:
-    return None if times is None else times.numpy()
 
 
 def _sample_ends(

@@ -19,6 +19,7 @@ from torch_geometric.sampler.neighbor_sampler import node_sample
 
 from sage_attention._arrays import integer
 from sage_attention.errors import ArgumentError
+from sage_attention.hetero import MAX_FAN_OUT
 
 from .induced import induced
 from .links import LinkSampling
@@ -194,7 +195,8 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
                 "num_neighbors", "a list of integers, one for each hop; or edge type -> list", f"{value!r}"
             )
         for count in itertools.chain.from_iterable(lists):
-            integer("num_neighbors", count, -1)
+            if integer("num_neighbors", count, -1) > MAX_FAN_OUT:
+                raise ArgumentError("num_neighbors", f"at most {MAX_FAN_OUT}", count, "-1 takes all neighbours")
         self._num_neighbors = found
 
     @property
@@ -287,7 +289,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         given = seed_time if isinstance(seed_time, dict) else {ONE_NODE_TYPE: seed_time}
         times = {name: self._seed_time(name, nodes, given.get(name)) for name, nodes in seeds.items()}
         known_times = {
-            name: self._topology.ordered(f"seed_times[{name!r}]", value)
+            name: self._topology.ordered(f"input_time[{name!r}]" if self.is_hetero else "input_time", value)
             for name, value in times.items()
             if value is not None
         }

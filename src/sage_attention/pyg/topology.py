@@ -63,7 +63,9 @@ class Topology:
             DataType.remote: self._read_stores,
         }
         read[self.data_type]()
-        self.floating = are_floating([*self.node_time.values(), *self.edge_time.values()])
+        self.floating = are_floating(
+            f"time_attr={self.time_attr!r}", [*self.node_time.values(), *self.edge_time.values()]
+        )
 
     @property
     def is_temporal(self) -> bool:
@@ -94,7 +96,7 @@ class Topology:
                 error.argument
             ]
             where = f" in {self._sampled(edge_type)}" if self.is_hetero else ""
-            raise ArgumentError(f"{name}={value!r}{where}", error.expected, error.got) from error
+            raise ArgumentError(f"{name}={value!r}{where}", error.expected, error.got, error.hint) from error
 
     def edges(self, edge_type: EdgeType) -> list[Any]:
         """[int64 [2, num_edges]], the edges of a type as the data has them; [] if there is no such type."""
