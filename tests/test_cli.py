@@ -80,10 +80,21 @@ def test_same_results_on_one_and_two_threads(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_second_run_into_the_same_folder(network, tmp_path):
+def test_second_run_into_the_same_folder(network, tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("keep")
-    for seed in ("1", "2"):
-        assert main(["train", *data_of(network), "--out", str(tmp_path), *QUICK, "--seed", seed, "--quiet"]) == 0
+    words = ["train", *data_of(network), "--out", str(tmp_path), *QUICK, "--quiet"]
+    assert main([*words, "--seed", "1"]) == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main([*words, "--seed", "2"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "choose another --out, or replace them with --overwrite" in error
+    assert all(name in error for name in RESULTS)
+    assert main([*words, "--resume"]) == 2  # nothing was interrupted
+    assert main([*words, "--resume", "--overwrite"]) == 2
+    assert "no --resume beside it" in capsys.readouterr().err
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main([*words, "--seed", "2", "--overwrite"]) == 0
     assert json.loads((tmp_path / "metrics.json").read_text())["seed"] == 2
     assert {path.name for path in tmp_path.iterdir()} == {*RESULTS, "mine.txt"}
 
@@ -100,6 +111,23 @@ def test_without_features(network, tmp_path, capsys):
     assert len(again) > 200
     assert main([*words, "--features", str(network / "features.npy")]) == 2
     assert "trained without" in capsys.readouterr().err
+
+
+def test_a_log_says_what_its_figures_are(tmp_path, capsys):
+    """Of which nodes, and in which unit; one of a thing is not several."""
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n", encoding="utf-8")
+    (tmp_path / "features.csv").write_text("id,x\na,0\nb,1\n", encoding="utf-8")
+    (tmp_path / "labels.csv").write_text("id,label,split\na,0,train\nb,1,train\n", encoding="utf-8")
+    words = ["train", *data_of(tmp_path, features="features.csv"), *QUICK, "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "2 nodes, 1 edge, 1 feature, 2 classes; labelled nodes: 2 to train" in shown
+    assert re.search(
+        r"^epoch 1/2  train loss \d\.\d{4}  train accuracy [\d.]+  .*epoch.*, .*s left$", shown, re.MULTILINE
+    )
+    (tmp_path / "labels.csv").write_text("id,label,split\na,0,train\nb,1,val\n", encoding="utf-8")
+    assert main([*words, "--overwrite"]) == 0
+    assert re.search(r"  train loss [\d.]+  val loss [\d.]+  val accuracy ", capsys.readouterr().out)
 
 
 def test_hints_before_training(tmp_path, capsys):
@@ -120,7 +148,7 @@ def test_hints_before_training(tmp_path, capsys):
     assert "hint: features are large (number 2 of 2 is 41 in root mean square)" in shown
     report = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "add --undirected" in report
-    assert main([*words, "--undirected", "--normalize", "row"]) == 0
+    assert main([*words, "--undirected", "--normalize", "row", "--overwrite"]) == 0
     assert "hint:" not in capsys.readouterr().out
 
 

@@ -17,9 +17,20 @@ from typing import Any, Callable
 from . import __version__, _arguments
 from ._paths import shown_path, system_path
 from .bench import command as bench
-from .errors import ArgumentError, SageAttentionError
+from .errors import ArgumentError, SageAttentionError, counted
 from .recipes import link_commands
-from .recipes.command_parts import add_encoding, add_run_options, add_threads, complain, fill, need_torch, say, threads
+from .recipes.command_parts import (
+    add_encoding,
+    add_repeat_options,
+    add_run_options,
+    add_threads,
+    complain,
+    fill,
+    need_torch,
+    refuse_earlier_results,
+    say,
+    threads,
+)
 from .toolchain import commands as toolchain
 from .toolchain.help_language import translate_help
 
@@ -140,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--out", type=_arguments.path, required=True, metavar="FOLDER", help="where everything is written"
     )
-    train.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
+    add_repeat_options(train)
     _add_model_options(train)
     train.set_defaults(run=_train)
 
@@ -177,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
         help="default: sage-attention-demo",
     )  # fmt: skip
     demo.add_argument("--members", type=_arguments.members, default=50_000, metavar="N", help="default: 50000")
-    demo.add_argument("--resume", action="store_true", help="go on with an interrupted run in --out")
+    add_repeat_options(demo)
     add_run_options(demo)
     demo.set_defaults(run=_demo)
     bench.add_bench(commands)
@@ -197,6 +208,7 @@ def _train(arguments: argparse.Namespace) -> int:
         for name in ("edges", "labels"):
             if getattr(arguments, name) is None:
                 raise ArgumentError(f"--{name}", "a file", "nothing", "see sage-attention train --help")
+    refuse_earlier_results(arguments)
     if not arguments.quiet:
         say("reading " + ", ".join(files))  # before the seconds that loading torch takes
     need_torch()
@@ -273,6 +285,7 @@ def _tell(folder: Path, metrics: dict[str, object]) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    refuse_earlier_results(arguments)
     need_torch()
     import numpy as np
 
@@ -288,7 +301,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     if not arguments.quiet:
         say(
-            f"a social network of {data.num_nodes:,} members and {data.num_edges:,} ties; "
+            f"a social network of {counted(data.num_nodes, 'member')} and {counted(data.num_edges, 'tie')}; "
             f"{len(train):,} members' communities are known, the others' are to be found"
         )
     defaults = _parser().parse_args(["train", "--out", arguments.out])
@@ -305,7 +318,7 @@ def _apply(arguments: argparse.Namespace, function: Callable[..., int]) -> int:
         undirected=arguments.undirected, num_threads=arguments.threads or 0, encoding=arguments.encoding,
     )  # fmt: skip
     if not arguments.quiet:
-        say(f"{count:,} nodes: {arguments.out}")
+        say(f"{counted(count, 'node')}: {arguments.out}")
     return 0
 
 

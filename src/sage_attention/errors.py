@@ -10,7 +10,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ArgumentError", "DataError", "MissingDependencyError", "NativeError", "SageAttentionError", "shown_path"]
+__all__ = [
+    "ArgumentError", "DataError", "MissingDependencyError", "NativeError", "SageAttentionError", "counted",
+    "shown_path",
+]  # fmt: skip
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of things, as people write it.
+
+    Args:
+        number: How many.
+        noun: What, singular.
+        plural: Its plural, if that is not with an s.
+
+    Example:
+        >>> counted(1, "user"), counted(2000, "user"), counted(0, "class", "classes")
+        ('1 user', '2,000 users', '0 classes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def shown_path(path: str | Path) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from ._native import default_num_threads
 from ._paths import system_path
 from .attention import aggregate, gat_attention
-from .errors import ArgumentError, DataError, MissingDependencyError
+from .errors import ArgumentError, DataError, MissingDependencyError, counted
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -298,7 +298,9 @@ class NodeClassifier:
             features = degree_features(looped.in_degrees - 1, self.config.num_features)
         shape = getattr(features, "shape", None)
         if shape != (graph.num_nodes, self.config.num_features):
-            expected = f"a matrix of {graph.num_nodes} rows and {self.config.num_features} columns"
+            expected = (
+                f"a matrix of {counted(graph.num_nodes, 'row')} and {counted(self.config.num_features, 'column')}"
+            )
             raise ArgumentError("features", expected, "none" if shape is None else f"shape {list(shape)}")
         features = _checked_csr(features) if hasattr(features, "tocsr") else np.asarray(features, dtype=np.float32)
         x = normalized(features, self.config.normalize)

@@ -136,7 +136,7 @@ def test_parquet_of_lists(tmp_path, kind):
         (pa.array([1.0, np.inf]), 2, "a finite float32 number"),
         (pa.array([1.0, 1e300]), 2, "a finite float32 number"),
         (pa.array(["1", "2"]), None, "a column of numbers, got the type string"),
-        (pa.array([[1.0], [1.0, 2.0]]), 2, "1 numbers, as in row 1, got 2"),
+        (pa.array([[1.0], [1.0, 2.0]]), 2, "1 number, as in row 1, got 2"),
         (pa.array([[1.0], None]), 2, "a list of numbers, got an empty cell"),
         (pa.array([[1.0], [None]]), 2, "a finite float32 number"),
         (pa.array([["a"], ["b"]]), None, "lists of numbers, got lists of string"),

@@ -91,13 +91,20 @@ def test_while_writing(words, whole, tmp_path, monkeypatch, capsys):
     assert contents(tmp_path) == whole
 
 
-def test_while_writing_over_earlier_results(words, tmp_path, monkeypatch):
+def test_while_writing_over_earlier_results(words, tmp_path, monkeypatch, capsys):
     assert run(words, tmp_path, "--seed", "1", "--quiet") == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     interrupt_in(monkeypatch, node, "write_report")
-    assert run(words, tmp_path, "--seed", "2", "--quiet") == 130
+    assert run(words, tmp_path, "--seed", "2", "--overwrite", "--quiet") == 130
     assert names(tmp_path) == RESULTS | CHECKPOINT
     assert before == {name: (tmp_path / name).read_bytes() for name in RESULTS}
+    capsys.readouterr()
+    assert run(words, tmp_path, "--seed", "3", "--quiet") == 2
+    assert "checkpoint.safetensors of an interrupted run; go on with that by --resume" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert run(words, tmp_path, "--seed", "2", "--resume", "--quiet") == 0
+    assert names(tmp_path) == RESULTS
+    assert before["model.safetensors"] != (tmp_path / "model.safetensors").read_bytes()
 
 
 def test_between_two_renames(words, whole, tmp_path, monkeypatch):

@@ -224,9 +224,9 @@ def test_recommendations_for_some_users(whole, tmp_path, capsys):
     assert [row["user"] for row in rows] == ["7", "7", "3", "3"]
     assert list(rows[0]) == ["user", "rank", "item", "score", "basis"]
     for text, says in (
-        ([(7,), (400,), (401,)], "row 3.*a user that the model was trained with.*400.*1 other"),
+        ([(400,), (401,)], "some user that the model was trained with, got none: '400' and 1 other"),
         ([(7,), (7,)], "once"),
-        ([("ann",)], "integer ids of users"),
+        ([("ann",)], "some user that the model was trained with, got none: 'ann'; are these ids of users"),
     ):
         write_csv(users, text, "user")
         (tmp_path / "r.csv").write_text("mine")
@@ -234,6 +234,53 @@ def test_recommendations_for_some_users(whole, tmp_path, capsys):
         error = capsys.readouterr().err
         assert re.search(says, error), error
         assert (tmp_path / "r.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([7, 400, 3], "1 of 3 users left out, unknown to the model: '400' (row 3); train again"),
+        ([7, "ann", 3, "07"], "2 of 4 users left out, unknown to the model: 'ann' (row 3), '07' (row 5);"),
+        (
+            [400, 7, 3, 401, 402, 403],
+            "4 of 6 users left out, unknown to the model: '400' (row 2), '401' (row 5), '402'",
+        ),
+        ([400, 7, 3, 401, 402, 403], "'402' (row 6) and 1 more; train again with their interactions"),
+    ],
+)
+def test_users_whom_the_model_does_not_know_are_left_out(whole, tmp_path, capsys, given, says):
+    users = write_csv(tmp_path / "users.csv", [(user,) for user in given], "user")
+    words = ["recommend", "--model", str(whole), "--top", "1", "--users", str(users), "--out", str(tmp_path / "r.csv")]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert f"sage-attention: warning: {users}: " in shown.err
+    assert says in shown.err
+    assert shown.err.count("\n") == 1
+    assert "2 rows for 2 users" in shown.out
+    assert [row["user"] for row in rows_of(tmp_path / "r.csv")] == ["7", "3"]
+    assert main([*words, "--quiet"]) == 0
+    assert "left out" in capsys.readouterr().err
+
+
+def test_one_of_each_in_words(whole, tmp_path, capsys):
+    users = write_csv(tmp_path / "users.csv", [(7,)], "user")
+    words = ["recommend", "--model", str(whole), "--top", "1", "--users", str(users), "--out", str(tmp_path / "r.csv")]
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"1 row for 1 user: {tmp_path / 'r.csv'}\n"
+
+
+def test_results_are_not_replaced_unasked(words, whole, tmp_path, monkeypatch, capsys):
+    assert run(words, whole, "--quiet") == 2
+    error = capsys.readouterr().err
+    assert "one with metrics.json, model.safetensors, config.json, report.html; choose another --out" in error
+    interrupt_in(monkeypatch, LinkBatchSource, "batch", at=13)
+    assert run(words, tmp_path, "--quiet") == 130
+    monkeypatch.undo()
+    assert run(words, tmp_path, "--quiet") == 2
+    assert "go on with that by --resume, replace it with --overwrite" in capsys.readouterr().err
+    assert names(tmp_path) == CHECKPOINT
+    assert run(words, tmp_path, "--overwrite", "--quiet") == 0
+    assert contents(tmp_path) == contents(whole)
 
 
 def test_users_whom_nothing_is_known_of_get_what_is_popular(tmp_path):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sage_attention._paths import check_name, system_path
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.inference import load_model
 from sage_attention.recipes import output
 from sage_attention.recipes.dataset import load_dataset
@@ -43,7 +43,9 @@ def _load(
         table = read_features(features, num_features=width, encoding=encoding)
         if table.values.shape[1] != config.num_features:
             raise DataError(
-                features, f"{config.num_features} features, as the model was trained with", table.values.shape[1]
+                features,
+                f"{counted(config.num_features, 'feature')}, as the model was trained with",
+                table.values.shape[1],
             )
     both_ways = config.undirected if undirected is None else undirected
     data = load_dataset(edges, table, undirected=both_ways, encoding=encoding)
@@ -86,7 +88,8 @@ def _check_finite(results: NDArray[np.float32], data: NodeDataset, features: str
     wrong = ~np.isfinite(results).all(axis=1)
     if wrong.any():
         node = data.node_ids[int(np.argmax(wrong))]
-        got = f"NaN or infinity for node {node} and {int(wrong.sum()) - 1} others"
+        more = int(wrong.sum()) - 1
+        got = f"NaN or infinity for node {node}" + (f" and {counted(more, 'other')}" if more else "")
         raise DataError(features, "finite results", got, hint="are these features scaled as in training?")
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable
 
+from sage_attention.errors import counted
 from sage_attention.recipes.markup import compact, element, escape, percent, svg, text_width
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def bar_chart(
     for number, bar in enumerate(bars):
         x = _LEFT + slot * (number + 0.5)
         few = " few" if bar.count < _FEW else ""
-        tip = element("title", escape(f"{bar.label}: {percent(bar.share)} of {bar.count:,} nodes right, 95 % "
+        tip = element("title", escape(f"{bar.label}: {percent(bar.share)} of {counted(bar.count, 'node')} right, 95 % "
                                       f"interval {percent(bar.low)} to {percent(bar.high)}"))  # fmt: skip
         if bar.count:
             parts.append(element("rect", tip, x=x - width / 2, y=y_of(bar.share), width=width,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.recipes.edges import edges_from_array
 from sage_attention.recipes.features import dense_float32, sparse_float32
 from sage_attention.recipes.labels import PARTS, class_index
@@ -98,7 +98,7 @@ def load_npz_dataset(
             raise DataError(file, "labels named y for the split", "none")
         return NodeDataset(nodes, edge_index, features, np.full(size, -1, np.int64))
     if y.size != size:
-        raise DataError(file, f"{size} labels, one per row of the features", str(y.size), column="y")
+        raise DataError(file, f"{counted(size, 'label')}, one per row of the features", str(y.size), column="y")
     labels, names = class_index(file, y, "y")
     check_classes(file, names, "y")
     if parts is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.recipes.ids import ID_NAMES, IdColumn, ids_from_column
 from sage_attention.recipes.tables import (
     check_file,
@@ -121,7 +121,7 @@ def read_features(
     if table.id_column is not None:
         table.id_column.check_unique("each node once")
     if num_features is not None and table.values.shape[1] != num_features:
-        raise DataError(table.path, f"{num_features} features", str(table.values.shape[1]))
+        raise DataError(table.path, counted(num_features, "feature"), str(table.values.shape[1]))
     return table
 
 
@@ -200,7 +200,11 @@ def _from_lists(table: Table, position: int, column: Any) -> NDArray[np.float32]
     if odd.any():
         at = int(np.argmax(odd))
         raise DataError(
-            table.path, f"{lengths[0]} numbers, as in row 1", str(lengths[at]), row=table.row(at), column=name
+            table.path,
+            f"{counted(lengths[0], 'number')}, as in row 1",
+            str(lengths[at]),
+            row=table.row(at),
+            column=name,
         )
     if lengths[0] == 0:
         raise DataError(table.path, "at least one feature", "empty lists", column=name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.recipes import output
 from sage_attention.recipes.link_dataset import TEST, TRAIN, VAL
 from sage_attention.recipes.link_files import save_recommender
@@ -84,8 +84,8 @@ def train_recommender(
             train(trainer, progress, out, run)
             if trainer.stopped_early and trainer.state.epoch < options.epochs:
                 progress.note(
-                    f"stopped: no better recall@{options.k} on the validation pairs in {options.patience} epochs; "
-                    f"using epoch {trainer.state.best_epoch}, the best"
+                    f"stopped: no better recall@{options.k} on the validation pairs in "
+                    f"{counted(options.patience, 'epoch')}; using epoch {trainer.state.best_epoch}, the best"
                 )
         return _write_results(trainer, out, title, command, data_files or {})
 

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from sage_attention import _arguments
 from sage_attention._paths import shown_path, system_path
-from sage_attention.errors import ArgumentError
-from sage_attention.recipes.command_parts import add_encoding, add_threads, need_torch, say, threads
+from sage_attention.errors import ArgumentError, counted
+from sage_attention.recipes.command_parts import (
+    add_encoding,
+    add_threads,
+    complain,
+    need_torch,
+    refuse_earlier_results,
+    say,
+    threads,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -107,7 +115,12 @@ def add_recommend(commands: Any) -> None:
     parser.add_argument(
         "--model", required=True, metavar="FOLDER", help="output folder of sage-attention train --task link"
     )
-    parser.add_argument("--users", metavar="FILE", help="CSV, TSV or Parquet with a column of users (default: all)")
+    parser.add_argument(
+        "--users",
+        metavar="FILE",
+        help="CSV, TSV or Parquet with a column of users (default: all); those the "
+        "model does not know are left out, with a warning",
+    )
     add_encoding(parser)
     parser.add_argument(
         "--top", type=_arguments.positive, default=20, metavar="K", help="items for each user (default: 20)"
@@ -133,6 +146,7 @@ def train(arguments: argparse.Namespace) -> int:
     """
     if arguments.interactions is None:
         raise ArgumentError("--interactions", "a file", "nothing", "see sage-attention train --help")
+    refuse_earlier_results(arguments)
     files = [f for f in (arguments.interactions, arguments.test, arguments.social) if f is not None]
     if not arguments.quiet:
         say("reading " + ", ".join(files))  # before the seconds that loading torch takes
@@ -211,10 +225,12 @@ def _tell(folder: Path, metrics: dict[str, Any], k: int) -> None:
 def _recommend(arguments: argparse.Namespace) -> int:
     from sage_attention.recipes.link_recommend import recommend
 
-    users, rows = recommend(
+    users, rows, unknown = recommend(
         arguments.model, arguments.out, users=arguments.users, top=arguments.top, because=arguments.because,
         num_threads=arguments.threads or 0, encoding=arguments.encoding,
     )  # fmt: skip
     if not arguments.quiet:
-        say(f"{rows:,} rows for {users:,} users: {arguments.out}")
+        say(f"{counted(rows, 'row')} for {counted(users, 'user')}: {arguments.out}")
+    if unknown:
+        complain("warning: " + unknown)
     return 0

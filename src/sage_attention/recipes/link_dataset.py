@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.recipes.edges import EdgeTable, read_edges
 from sage_attention.recipes.ids import common_type, universe
 from sage_attention.recipes.link_tables import InteractionTable, read_interactions
@@ -80,9 +80,10 @@ class LinkDataset:
             '2 users, 3 items, 0 pairs: 0 to train, 0 to validate, 0 to test'
         """
         counts = np.bincount(self.part, minlength=3)
-        friends = f", {self.social.shape[1] // 2:,} social ties" if self.social.size else ""
+        friends = ", " + counted(self.social.shape[1] // 2, "social tie") if self.social.size else ""
         return (
-            f"{self.num_users:,} users, {self.num_items:,} items{friends}, {len(self.part):,} pairs: "
+            f"{counted(self.num_users, 'user')}, {counted(self.num_items, 'item')}{friends}, "
+            f"{counted(len(self.part), 'pair')}: "
             f"{counts[TRAIN]:,} to train, {counts[VAL]:,} to validate, {counts[TEST]:,} to test"
         )
 
@@ -251,7 +252,7 @@ def _part_by_time(table: InteractionTable, fractions: tuple[float, float, float]
         if place < len(ordered):
             part += (times >= ordered[place]).astype(np.int8)
     if (part > TRAIN).all():
-        got = f"{np.count_nonzero(times == ordered[0]):,} of {len(times):,} interactions at the first time"
+        got = f"{np.count_nonzero(times == ordered[0]):,} of {counted(len(times), 'interaction')} at the first time"
         hint = "use --divide user, or a larger first fraction of --split"
         raise DataError(table.path, "times that tell earlier from later", got, hint=hint)
     return part

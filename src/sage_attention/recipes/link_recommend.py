@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sage_attention.errors import MissingDependencyError
+from sage_attention.errors import DataError, MissingDependencyError, counted
 from sage_attention.recipes.apply import output_file
-from sage_attention.recipes.ids import IdColumn, ids_from_column
+from sage_attention.recipes.ids import IdColumn, ids_from_column, positions
 from sage_attention.recipes.link_dataset import TEST, TRAIN, VAL
 from sage_attention.recipes.link_files import load_recommender
 from sage_attention.recipes.link_judge import item_lists, messages_of
 from sage_attention.recipes.output import atomic_write
 from sage_attention.recipes.ranking import top_items
-from sage_attention.recipes.tables import open_table
+from sage_attention.recipes.tables import open_table, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Recommendations", "recommend", "recommendations"]
 
 _BLOCK_BYTES = 1 << 25  # of scores
+_NAMED = 3  # unknown users, in the line that says how many there are
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z", re.ASCII)
 _ALL = (TRAIN, VAL, TEST)
 
 
@@ -105,28 +108,46 @@ def recommendations(
         yield Recommendations(parts, because)
 
 
-def _chosen(known: Recommender, users: str | None, encoding: str | None) -> NDArray[np.int64]:
-    """Positions of the users that a file lists, in its order; of all without one."""
+def _chosen(known: Recommender, users: str | None, encoding: str | None) -> tuple[NDArray[np.int64], str]:
+    """Positions of the users that a file lists, in its order, and what is to be said of others; of all without one."""
     ids = known.data.user_ids
     if users is None:
-        return np.arange(len(ids), dtype=np.int64)
+        return np.arange(len(ids), dtype=np.int64), ""
     table = open_table(users, encoding=encoding)
     position = table.find_first(("user", "user_id", "userid", "id"))
     column = ids_from_column(table, position or 0, table.columns([position or 0])[position or 0])
     if ids.dtype.kind != "i":
         column = column.as_text()
-    elif column.is_text:
-        raise column.error(0, "integer ids of users, as in training")
     column.check_unique("each user once")
     return _known(column, ids)
 
 
-def _known(column: IdColumn, ids: NDArray[Any]) -> NDArray[np.int64]:
-    at = column.positions_in(ids)
-    if (at < 0).any():
-        count = int(np.count_nonzero(at < 0))
-        hint = f"{count - 1} other users are unknown too" if count > 1 else "train again with its interactions"
-        raise column.error(int(np.argmax(at < 0)), "a user that the model was trained with", hint=hint)
+def _known(column: IdColumn, ids: NDArray[Any]) -> tuple[NDArray[np.int64], str]:
+    """Positions of those that the model knows, and what is to be said of the others."""
+    at = _positions(column, ids)
+    unknown = np.flatnonzero(at < 0)
+    if len(unknown) == 0:
+        return at, ""
+    if len(unknown) == len(at):
+        got = f"none: {quoted(column.values[0])}" + (f" and {counted(len(at) - 1, 'other')}" if len(at) > 1 else "")
+        hint = "are these ids of users, as in training? New users need a training with their interactions"
+        raise DataError(column.path, "some user that the model was trained with", got, column=column.column, hint=hint)
+    first = ", ".join(f"{quoted(column.values[row])} (row {column.row(int(row))})" for row in unknown[:_NAMED])
+    told = (
+        f"{column.path}: {len(unknown):,} of {counted(len(at), 'user')} left out, unknown to the model: {first}"
+        + (f" and {len(unknown) - _NAMED:,} more" if len(unknown) > _NAMED else "")
+        + "; train again with their interactions"
+    )
+    return at[at >= 0], told
+
+
+def _positions(column: IdColumn, ids: NDArray[Any]) -> NDArray[np.int64]:
+    if not column.is_text or ids.dtype.kind != "i":
+        return column.positions_in(ids)
+    # Words among numbers are nobody that the model knows; the numbers still are.
+    at = np.full(len(column.values), -1, np.int64)
+    rows = [row for row, cell in enumerate(column.values.tolist()) if _INTEGER.match(cell)]
+    at[rows] = positions(ids, np.array([int(column.values[row]) for row in rows], np.int64))
     return at
 
 
@@ -139,7 +160,7 @@ def recommend(
     because: int = 3,
     num_threads: int = 0,
     encoding: str | None = None,
-) -> tuple[int, int]:
+) -> tuple[int, int, str]:
     """Writes the best items for each user, as Parquet or CSV, with who spoke for each.
 
     Columns: ``user``, ``rank``, ``item``, ``score``, ``basis`` (model, or popularity for users without any neighbour),
@@ -156,15 +177,17 @@ def recommend(
         encoding: Of text files without a byte order mark; None for UTF-8.
 
     Returns:
-        How many users, how many rows.
+        How many users, how many rows, and a line that says which of `users` the model does not know and are left out;
+        "" for none.
 
     Raises:
-        DataError: A file is wrong, a user unknown, or `out` is named as another kind of file or is one of those read.
+        DataError: A file is wrong, all users are unknown, or `out` is named as another kind of file or is one of those
+            read.
         SageAttentionError: `out` cannot be written.
     """
     path = output_file(out, (".parquet", ".csv"), (users,))
     known = load_recommender(folder)
-    chosen = _chosen(known, users, encoding)
+    chosen, unknown = _chosen(known, users, encoding)
     try:
         import pyarrow as pa
         import pyarrow.csv
@@ -179,7 +202,7 @@ def recommend(
         for some in recommendations(known, chosen, top, because, num_threads):
             writer.write_table(_table(pa, schema, known, some))
             count += len(some.users)
-    return len(chosen), count
+    return len(chosen), count, unknown
 
 
 def _schema(pa: Any, known: Recommender, because: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from sage_attention.errors import counted
 from sage_attention.recipes.charts import Curve, curve_chart
 from sage_attention.recipes.markup import element, escape, percent
 from sage_attention.recipes.output import write_text
@@ -35,7 +36,8 @@ def _headline(metrics: Mapping[str, Any], k: int) -> str:
             )
             hero = element("p", f"{name} recall@{k}", class_="figure-name") + figure
             text = (
-                f"Of what {users:,} users were found to use and the model was not told, "
+                f"Of what {counted(users, 'user')} {'was' if users == 1 else 'were'} found to use and "
+                "the model was not told, "
                 f"<strong>{percent(recall)}</strong> stands among the first {k} of its ranking of all items "
                 "(mean over users). "
             )
@@ -85,7 +87,7 @@ def _learning(history: Sequence[Mapping[str, Any]], k: int) -> str:
     for key, title, curves in (("loss", "Loss", loss), ("recall", f"Recall@{k} on validation pairs", recall)):
         values = [y for one in curves for _, y in one.points if math.isfinite(y)]
         if len(values) > 1:
-            told = f"from {values[0]:.3g} to {values[-1]:.3g} over {len(values)} epochs"
+            told = f"from {values[0]:.3g} to {values[-1]:.3g} over {counted(len(values), 'epoch')}"
             chart = curve_chart(
                 key, f"{title} by epoch", told, curves, key, lambda ticks: [f"{tick:g}" for tick in ticks], (0.0, None)
             )

@@ -191,8 +191,8 @@ class LinkTrainer:
             "seconds": time.perf_counter() - start,
         }
         self._commit(epoch, row)
-        told = "" if val is None else f"  val recall@{val.k} {val.recall:.4f}  ndcg@{val.k} {val.ndcg:.4f}"
-        progress.step(message=f"loss {row['train_loss']:.4f}{told}")
+        told = "" if val is None else f"  val recall@{val.k} {val.recall:.4f}  val NDCG@{val.k} {val.ndcg:.4f}"
+        progress.step(message=f"train loss {row['train_loss']:.4f}{told}")
 
     def _validate(self) -> RankingMetrics | None:
         if len(self.wanted.items) == 0:

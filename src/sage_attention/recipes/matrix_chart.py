@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sage_attention.errors import counted
 from sage_attention.recipes.markup import compact, element, escape, percent, shorten, svg, text_width
 from sage_attention.recipes.scores import ClassScore, condense
 
@@ -80,7 +81,7 @@ def matrix_chart(counts: npt.NDArray[np.int64], class_names: Sequence[str], scor
     lumped = len(names) > MOST_CLASSES
     if lumped:
         shown, kept = condense(counts, _KEPT)
-        names = [*(class_names[one] for one in kept), f"{len(class_names) - _KEPT} others"]
+        names = [*(class_names[one] for one in kept), counted(len(class_names) - _KEPT, "other")]
         beside = [*(scores[one] for one in kept), None]
     size = 58.0 if len(names) <= 4 else 46.0 if len(names) <= 13 else 38.0
     short = [shorten(name, _LONGEST_NAME) for name in names]
@@ -114,7 +115,7 @@ def matrix_chart(counts: npt.NDArray[np.int64], class_names: Sequence[str], scor
     width = max(end + _GAP + 66 + 2 * (_BAR + _NUMBERS) + 14, end + widest * 0.72)
     hits, total = int(counts.trace()), int(counts.sum())
     description = (
-        f"Rows are the true classes, columns the predicted ones; {total:,} nodes, {hits:,} of them right. "
+        f"Rows are the true classes, columns the predicted ones; {counted(total, 'node')}, {hits:,} of them right. "
         "The table of classes below gives every number."
     )
     return svg("confusion", width, top + len(names) * size + 6, "Confusion matrix", description, "".join(parts))

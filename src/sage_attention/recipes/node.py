@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.graph import Graph
 from sage_attention.inference import CONFIG_FILE, MODEL_FILE, ModelConfig, degree_features, normalized, softmax
 from sage_attention.recipes import output
@@ -116,8 +116,9 @@ def _train(trainer: Trainer, out: Path, run: dict[str, Any], quiet: bool) -> Non
         train(trainer, progress, out, run)
         if trainer.stopped_early and trainer.state.epoch < trainer.options.epochs:
             progress.note(
-                f"stopped: neither validation accuracy nor loss as good as the best in {trainer.options.patience} "
-                f"epochs; using epoch {trainer.state.best_epoch}, the last that was the best so far in both"
+                f"stopped: neither validation accuracy nor loss as good as the best in "
+                f"{counted(trainer.options.patience, 'epoch')}; using epoch {trainer.state.best_epoch}, "
+                "the last that was the best so far in both"
             )
 
 

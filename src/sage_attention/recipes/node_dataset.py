@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.recipes.ids import sorted_unique
 from sage_attention.recipes.tables import quoted
 
@@ -73,11 +73,12 @@ class NodeDataset:
 
         Example:
             >>> NodeDataset(np.arange(2), np.array([[0], [1]]), None, np.array([0, 1]), ["a", "b"]).summary()
-            '2 nodes, 1 edges, no features, 2 classes; labelled nodes: 0 to train, 0 to validate, 0 to test'
+            '2 nodes, 1 edge, no features, 2 classes; labelled nodes: 0 to train, 0 to validate, 0 to test'
         """
-        features = "no features" if self.features is None else f"{self.features.shape[1]:,} features"
+        features = "no features" if self.features is None else counted(self.features.shape[1], "feature")
         return (
-            f"{self.num_nodes:,} nodes, {self.num_edges:,} edges, {features}, {self.num_classes} classes; labelled "
+            f"{counted(self.num_nodes, 'node')}, {counted(self.num_edges, 'edge')}, {features}, "
+            f"{counted(self.num_classes, 'class', 'classes')}; labelled "
             f"nodes: {len(self.train):,} to train, {len(self.val):,} to validate, {len(self.test):,} to test"
         )
 
@@ -95,8 +96,8 @@ class NodeDataset:
         alone = self.num_nodes - int(np.count_nonzero(np.bincount(self.edge_index[1], minlength=self.num_nodes)))
         if not undirected and alone > _MANY_WITHOUT_SOURCES * self.num_nodes:
             found.append(
-                f"{alone:,} nodes ({alone / self.num_nodes:.0%}) have no incoming edge to learn from; if edges have no "
-                "direction, add --undirected"
+                f"{counted(alone, 'node')} ({alone / self.num_nodes:.0%}) {'has' if alone == 1 else 'have'} no "
+                "incoming edge to learn from; if edges have no direction, add --undirected"
             )
         if not normalized and isinstance(self.features, np.ndarray) and self.features.size:
             # einsum: no array of squares beside the features

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sage_attention.errors import counted
 from sage_attention.recipes.charts import Bar, Curve, bar_chart, curve_chart, tail_chart
 from sage_attention.recipes.markup import compact, element, escape, percent
 from sage_attention.recipes.matrix_chart import MOST_CLASSES, matrix_chart
@@ -176,7 +177,9 @@ def _from_to(curves: Sequence[Curve], text: Any) -> str:
     for curve in curves:
         values = [y for _, y in curve.points if math.isfinite(y)]
         if values:
-            told.append(f"{curve.name}: from {text(values[0])} to {text(values[-1])} over {len(values)} epochs")
+            told.append(
+                f"{curve.name}: from {text(values[0])} to {text(values[-1])} over {counted(len(values), 'epoch')}"
+            )
     return "; ".join(told)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from sage_attention._paths import check_name, shown_path, system_path
-from sage_attention.errors import ArgumentError, DataError, MissingDependencyError
+from sage_attention.errors import ArgumentError, DataError, MissingDependencyError, counted
 from sage_attention.recipes.system_errors import BRIEFLY, patiently
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class Table(ABC):
 
     def _columns_shown(self) -> str:
         if not self.has_header:
-            return f"{len(self.names)} columns without a header; give a number from 1 to {len(self.names)}"
+            return f"{counted(len(self.names), 'column')} without a header; give a number from 1 to {len(self.names)}"
         shown = ", ".join(quoted(name) for name in self.names[:20])
         return f"the columns {shown}" + (", ..." if len(self.names) > 20 else "")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sage_attention.errors import DataError
+from sage_attention.errors import DataError, counted
 from sage_attention.recipes.tables import import_sparse
 
 if TYPE_CHECKING:
@@ -168,11 +168,15 @@ def csr_checked(
     values = np.ones(columns.size, np.float32) if data is None else _real(path, data)
     rows, width = (int(n) for n in (shape[::-1] if transposed else shape))
     if starts.size != rows + 1:
-        raise DataError(path, f"{rows + 1} offsets for {rows} rows", f"{starts.size}", column=keys[2])
+        raise DataError(
+            path, f"{counted(rows + 1, 'offset')} for {counted(rows, 'row')}", f"{starts.size}", column=keys[2]
+        )
     if starts[0] != 0 or starts[-1] != columns.size or bool((np.diff(starts) < 0).any()):
         raise DataError(path, f"offsets that rise from 0 to {columns.size}", "others", column=keys[2])
     if values.shape != columns.shape:
-        raise DataError(path, f"{columns.size} values, one per index", f"shape {values.shape}", column=keys[0])
+        raise DataError(
+            path, f"{counted(columns.size, 'value')}, one per index", f"shape {values.shape}", column=keys[0]
+        )
     _check_range(path, keys[1], columns, width)
     kind = sparse.csc_array if transposed else sparse.csr_array
     return _converted(path, lambda: kind((values, columns, starts), shape=tuple(shape.tolist())))

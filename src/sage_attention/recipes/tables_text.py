@@ -13,7 +13,7 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sage_attention.errors import ArgumentError, DataError
+from sage_attention.errors import ArgumentError, DataError, counted
 from sage_attention.recipes.encodings import check_encoding, check_utf8, decoded
 from sage_attention.recipes.tables import Table, import_pyarrow, quoted, read_bytes, simplified
 
@@ -260,9 +260,11 @@ class TextTable(Table):
         width = len(self.names)
         for row, cells in self._rows(body):
             if len(cells) != width:
-                got = f"{len(cells)} cells" if len(cells) != 1 else f"1 cell: {quoted(cells[0])}"
+                got = counted(len(cells), "cell") if len(cells) != 1 else f"1 cell: {quoted(cells[0])}"
                 hint = f"cells are taken to be separated by {self.separated_by}"
-                return DataError(self.path, f"{width} cells, as in row {self.top_row}", got, row=row, hint=hint)
+                return DataError(
+                    self.path, f"{counted(width, 'cell')}, as in row {self.top_row}", got, row=row, hint=hint
+                )
             for i in numbers:
                 if not is_number(cells[i]):
                     return self.not_a_number(cells[i], row, i)

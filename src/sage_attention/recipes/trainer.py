@@ -235,7 +235,8 @@ class Trainer:
             "seconds": time.perf_counter() - start,
         }
         self._commit(epoch, row)
-        progress.step(message=f"loss {row['train_loss']:.4f}  val loss {val_loss:.4f}  val accuracy {val_accuracy:.4f}")
+        told = f"  val loss {val_loss:.4f}  val" if len(self.data.val) else "  train"
+        progress.step(message=f"train loss {row['train_loss']:.4f}{told} accuracy {val_accuracy:.4f}")
 
     def _validate(self) -> tuple[float, float]:
         """Loss and accuracy on the validation nodes (the training nodes where there are none)."""
