@@ -14,6 +14,7 @@ from sage_attention.errors import DataError
 from sage_attention.recipes.link_dataset import TEST, TRAIN, VAL, load_interactions
 from sage_attention.recipes.link_tables import read_interactions
 
+BY_ORDER = "source = column 1, target = column 2"
 SPLIT = (0.5, 0.25, 0.25)
 
 
@@ -63,14 +64,61 @@ def test_a_header_of_words_that_nobody_knows(tmp_path):
     words = "person,song\nann,x\nbob,y\n"
     table = read(tmp_path, words)
     assert len(table.user_ids.values) == 3
-    assert table.columns.endswith("no header, row 1 is data")
+    assert table.columns.endswith("no header, row 1 is data (if it has names, say --user-column 'person')")
     table = read(tmp_path, words, user="person", item="song")
+    assert table.columns == "user = column person, item = column song"
     assert table.user_ids.values.tolist() == ["ann", "bob"]
     table = read(tmp_path, dated, user="person", item="song", time="when")
     assert len(table.times) == 2
-    with pytest.raises(DataError, match="expected a column 'who', got the columns 'person', 'song'"):
+    says = "expected a column 'who', got the columns 'person', 'song'; say with --user-column which has users"
+    with pytest.raises(DataError, match=says):
         read(tmp_path, words, user="who")
+    with pytest.raises(DataError, match="number of a column, 1 to 2, got 3; say with --time-column which has times"):
+        read(tmp_path, words, time=3)
     assert len(read(tmp_path, "1,2011-05-03\n2,2011-05-04\n", user=1, item=2).user_ids.values) == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("user,item\n1,2\n", "user = column user, item = column item"),
+        ("1,2\n3,4\n", "user = column 1, item = column 2; no header, row 1 is data"),
+        ("# by hand\n1,2,1300000000\n", "user = column 1, item = column 2, time = column 3; no header, row 2 is data"),
+        ("wer,was\n1,2\n", "user = column wer, item = column was"),
+        ("user,item,wann,wo\n1,2,3,4\n", "user = column user, item = column item; not read: 'wann', 'wo'"),
+        (
+            "wer,was\nann,x\n",
+            "user = column 1, item = column 2; no header, row 1 is data (if it has names, say --user-column 'wer')",
+        ),
+    ],
+)
+def test_what_was_taken_for_what_is_said(tmp_path, text, told, encoding):
+    assert read(tmp_path, text.encode(encoding)).columns == told
+
+
+@pytest.mark.parametrize(
+    ("ties", "told"),
+    [
+        ("user,friend\nann,bob\n", "source = column user, target = column friend"),
+        ("ann,bob\n", f"{BY_ORDER}; no header, row 1 is data (if it has names, put # before it)"),
+        ("#wer,wen\nann,bob\n", f"{BY_ORDER}; no header, row 2 is data (if it has names, put # before it)"),
+        ("from,to,since\nann,bob,3\n", "source = column from, target = column to; not read: 'since'"),
+    ],
+)
+def test_ties_say_so_too(tmp_path, ties, told):
+    (tmp_path / "ties.csv").write_text(ties)
+    (tmp_path / "plays.csv").write_text("user,item\nann,x\nbob,y\n")
+    data = load_interactions(tmp_path / "plays.csv", social=tmp_path / "ties.csv")
+    assert f"Ties read from ties.csv: {told}." in data.notes
+    assert data.user_ids.tolist() == ["ann", "bob"]
+
+
+def test_ties_by_number(tmp_path):
+    (tmp_path / "ties.tsv").write_text("1\t2\n")
+    (tmp_path / "plays.csv").write_text("user,item\n1,x\n2,y\n")
+    data = load_interactions(tmp_path / "plays.csv", social=tmp_path / "ties.tsv")
+    assert "Ties read from ties.tsv: source = column 1, target = column 2; no header, row 1 is data." in data.notes
 
 
 def test_parquet_is_read_as_csv_is(tmp_path):
@@ -183,7 +231,7 @@ def test_a_file_to_test_by(tmp_path):
     assert parts(data) == {
         (1, 10): TRAIN, (1, 11): TRAIN, (1, 12): TEST, (2, 10): TRAIN, (2, 12): TRAIN, (3, 13): TEST,
     }  # fmt: skip
-    assert "1 test pairs are training pairs too" in " ".join(data.notes)
+    assert "1 test pair is a training pair too" in " ".join(data.notes)
 
 
 def test_ties_are_taken_both_ways_once(tmp_path):

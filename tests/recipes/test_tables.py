@@ -330,7 +330,8 @@ def test_find_columns(tmp_path):
     assert table.find("ID") == table.find("id") == table.find(1) == 0
     assert table.find("page_type") == table.find("Page Type") == 1
     for column in ("y", 0, 5, -1):
-        with pytest.raises(DataError, match="the columns 'ID', 'Page Type'"):
+        says = f"a number of a column, 1 to 4, got {column}" if column != "y" else "the columns 'ID', 'Page Type'"
+        with pytest.raises(DataError, match=says):
             table.find(column)
     with pytest.raises(DataError, match="one column named 'x', got 2 of them"):
         table.find("x")

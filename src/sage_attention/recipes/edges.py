@@ -59,12 +59,14 @@ class EdgeTable:
         source_ids: Where each edge begins, with what is needed to point at a row.
         target_ids: Where each edge ends.
         columns: The further columns asked for, by the name asked with: int64, float64 or text, [E].
+        read_as: Of a table, which columns were taken for what, in a line for the user.
     """
 
     path: Path
     source_ids: IdColumn
     target_ids: IdColumn
     columns: dict[str | int, NDArray[Any]] = field(default_factory=dict)
+    read_as: str = ""
 
     @property
     def source(self) -> NDArray[Any]:
@@ -154,7 +156,8 @@ def _from_table(
     read = table.columns(wanted)
     pair = common_type([ids_from_column(table, first, read[first]), ids_from_column(table, second, read[second])])
     further = {column: _further_column(table, i, read[i]) for column, i in extra.items()}
-    return EdgeTable(table.path, pair[0], pair[1], further)
+    told = table.read_as({"source": first, "target": second}, "put # before it")
+    return EdgeTable(table.path, pair[0], pair[1], further, told)
 
 
 def _pair(table: Table, source: str | int | None, target: str | int | None) -> tuple[int, int]:

@@ -168,13 +168,16 @@ def _joined(
         pairs = own.merged(np.zeros(len(own.users), np.int8), len(item_ids))
         pairs = pairs.with_part(_part_by_user(pairs.users, fractions, seed))
     notes = [f"Read from {t.path.name}: {t.columns}." for t in tables if t.columns]
+    if social is not None and social.read_as:
+        notes.append(f"Ties read from {social.path.name}: {social.read_as}.")
     notes.append("Divided " + ("by time: earlier to train, later to test." if by_time else "by chance for each user."))
     if test is not None:
         kept = rows[1].merged(np.full(len(rows[1].users), TEST, np.int8), len(item_ids))
         pairs, repeated = pairs.joined(kept, len(item_ids))
         notes[-1] = "Test pairs are those of their own file; validation pairs were d" + notes[-1][1:]
         if repeated:
-            notes.append(f"{repeated:,} test pairs are training pairs too and are left out.")
+            are = "is a training pair" if repeated == 1 else "are training pairs"
+            notes.append(f"{counted(repeated, 'test pair')} {are} too and left out.")
     ties = _no_edges()
     if social is not None:
         source, target = (column.positions_in(user_ids) for column in user_columns[-2:])

@@ -172,10 +172,10 @@ def _from_table(
     if len(table.names) < 2:
         raise table.one_column("columns of users and of items")
     at: dict[str, int | None] = {
-        "user": _chosen(table, user, _USERS),
-        "item": _chosen(table, item, _ITEMS),
-        "weight": _chosen(table, weight, _WEIGHTS),
-        "time": _chosen(table, time, _TIMES),
+        "user": _chosen(table, "user", user, _USERS),
+        "item": _chosen(table, "item", item, _ITEMS),
+        "weight": _chosen(table, "weight", weight, _WEIGHTS),
+        "time": _chosen(table, "time", time, _TIMES),
     }
     free = [i for i in range(len(table.names)) if i not in at.values()]
     for name in ("user", "item"):
@@ -204,17 +204,21 @@ def _from_table(
         hint = "drop such rows, or read no weights with --weight-column none"
         raise DataError(table.path, "a weight over 0", f"{weights[row]:g}", row=table.row(row), column=label, hint=hint)
     times = None if at["time"] is None else _times(table, at["time"], read[at["time"]])
-    told = ", ".join(f"{name} = column {table.label(i)}" for name, i in at.items() if i is not None)
-    if not table.has_header:
-        told += "; no header, row 1 is data"
+    told = table.read_as(
+        {name: i for name, i in at.items() if i is not None}, f"say --user-column {quoted(table.top[at['user'] or 0])}"
+    )
     return InteractionTable(table.path, ids[0], ids[1], weights, times, told)
 
 
-def _chosen(table: Table, asked: str | int | None, usual: tuple[str, ...]) -> int | None:
+def _chosen(table: Table, what: str, asked: str | int | None, usual: tuple[str, ...]) -> int | None:
     if asked is not None:
         if isinstance(asked, str) and simplified(asked) == "none" and "none" not in map(simplified, table.names):
             return None
-        return table.find(asked)
+        try:
+            return table.find(asked)
+        except DataError as error:
+            hint = f"say with --{what}-column which has {what}s"
+            raise DataError(table.path, error.expected, error.got, hint=hint) from None
     return table.find_first(usual)
 
 

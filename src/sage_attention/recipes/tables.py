@@ -8,6 +8,7 @@ system raised never reaches the caller. The formats live beside this file: `tabl
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -17,7 +18,7 @@ from sage_attention.errors import ArgumentError, DataError, MissingDependencyErr
 from sage_attention.recipes.system_errors import BRIEFLY, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
 __all__ = [
@@ -60,6 +61,8 @@ _HINTS = {
     ".pt": "pickles are never loaded; save it as .npy, .npz or .parquet",
 }
 _LONGEST_SHOWN = 60
+_REST_SHOWN = 5  # columns that are not read
+_NUMBER = re.compile(r"\s*[+-]?[\d.][-\d.,:/eE+ ]*\Z")  # or a date
 
 
 def quoted(value: object) -> str:
@@ -258,7 +261,10 @@ class Table(ABC):
                 raise DataError(self.path, f"one column named {quoted(column)}", f"{len(found)} of them")
         elif 1 <= column <= len(self.names):
             return column - 1
-        raise DataError(self.path, f"a column {quoted(column)}", self._columns_shown())
+        expected = (
+            f"a column {quoted(column)}" if isinstance(column, str) else f"a number of a column, 1 to {len(self.names)}"
+        )
+        raise DataError(self.path, expected, self._columns_shown() if isinstance(column, str) else column)
 
     def find_first(self, names: Sequence[str]) -> int | None:
         """Return the position of the first column of the header that bears one of these names."""
@@ -266,6 +272,21 @@ class Table(ABC):
             return None
         simple = [simplified(name) for name in self.names]
         return next((simple.index(name) for name in names if name in simple), None)
+
+    def read_as(self, columns: Mapping[str, int], remedy: str) -> str:
+        """What was taken for what, in a line for the user.
+
+        Args:
+            columns: What for -> position of a column.
+            remedy: What to do if the first row has names though none was recognised.
+        """
+        told = ", ".join(f"{name} = column {self.label(i)}" for name, i in columns.items())
+        if self.has_header:
+            rest = [quoted(name) for i, name in enumerate(self.names) if i not in columns.values()]
+            left = f" and {len(rest) - _REST_SHOWN:,} more" if len(rest) > _REST_SHOWN else ""
+            return told + ("; not read: " + ", ".join(rest[:_REST_SHOWN]) + left if rest else "")
+        told += f"; no header, row {self.top_row} is data"
+        return told if any(_NUMBER.match(cell) for cell in self.top) else f"{told} (if it has names, {remedy})"
 
     def one_column(self, expected: str) -> DataError:
         """Return the error for a table of a single column where more are needed."""
