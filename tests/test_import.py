@@ -80,6 +80,19 @@ def test_numpy_is_enough(use):
     assert "numpy" in modules
 
 
+@pytest.mark.parametrize(
+    ("missing", "layer", "extra"),
+    [("torch", "torch", "train"), ("torch", "pyg", "pyg"), ("torch_geometric", "pyg", "pyg")],
+)
+def test_what_is_missing_is_named_with_the_command_that_brings_it(missing, layer, extra):
+    pytest.importorskip("torch")
+    program = f"import sys; sys.modules[{missing!r}] = None; import sage_attention.{layer}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    says = done.stderr.splitlines()[-1]
+    assert f"sage_attention.{layer} needs {missing}, which is not installed" in says
+    assert says.endswith(f'run: pip install "sage-graph-attention[{extra}]"')
+
+
 def test_unknown_name():
     import sage_attention
 

@@ -9,8 +9,10 @@ from sage_attention.errors import MissingDependencyError
 
 try:
     import torch_geometric  # noqa: F401
-except ImportError as error:
-    raise MissingDependencyError("torch_geometric", "sage_attention.pyg", "pyg") from error
+except ModuleNotFoundError as error:
+    if error.name not in ("torch", "torch_geometric"):  # it is there, and lacks something
+        raise
+    raise MissingDependencyError(error.name, "sage_attention.pyg", "pyg") from error
 
 from .audit import Audit, AuditError, audit
 from .both_ways import BidirectionalNeighborSampler

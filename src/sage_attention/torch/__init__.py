@@ -6,6 +6,15 @@ model = sage_attention.torch.convert(model)       # or swap the layers of a mode
 
 from __future__ import annotations
 
+from sage_attention.errors import MissingDependencyError
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":  # it is there, and lacks something
+        raise
+    raise MissingDependencyError("torch", "sage_attention.torch", "train") from error
+
 from .convert import ConversionError, ConversionReport, ConvertedLayer, convert
 from .guided import guide, guide_error
 from .nn import GATConv, GATv2Conv, HGTConv, TransformerConv, forget
