@@ -261,10 +261,10 @@ class Table(ABC):
                 raise DataError(self.path, f"one column named {quoted(column)}", f"{len(found)} of them")
         elif 1 <= column <= len(self.names):
             return column - 1
-        expected = (
-            f"a column {quoted(column)}" if isinstance(column, str) else f"a number of a column, 1 to {len(self.names)}"
-        )
-        raise DataError(self.path, expected, self._columns_shown() if isinstance(column, str) else column)
+        if isinstance(column, str):
+            raise DataError(self.path, f"a column {quoted(column)}", self._columns_shown())
+        got = f"{column} ({self._columns_shown()})" if self.has_header else column
+        raise DataError(self.path, f"a number of a column, 1 to {len(self.names)}", got)
 
     def find_first(self, names: Sequence[str]) -> int | None:
         """Return the position of the first column of the header that bears one of these names."""
