@@ -157,11 +157,18 @@ def test_scipy_matrix_of_parts_that_contradict_each_other(kind, part):
 
 
 @pytest.mark.parametrize(
-    "change", [lambda t: t.to_sparse(), lambda t: t.to("meta"), lambda t: t.bfloat16(), lambda t: t.cfloat().conj()]
+    ("change", "message"),
+    [
+        (lambda t: t.to_sparse(), r"an array, got Tensor of layout torch.sparse_coo; pass .to_dense\(\) of it"),
+        (lambda t: t.to("meta"), "an array, got Tensor on the device meta"),
+        (lambda t: t.bfloat16(), r"a dtype that NumPy has, got bfloat16; pass .float\(\) of it"),
+        (lambda t: t.cfloat().conj(), r"an array, got Tensor that is conjugated when read; pass .resolve_conj\(\)"),
+    ],
+    ids=["sparse", "meta", "bfloat16", "conjugated"],
 )
-def test_tensors_without_an_array(change):
+def test_tensors_without_an_array(change, message):
     torch = pytest.importorskip("torch")
-    with pytest.raises(ArgumentError, match="edge_index: expected an array, got Tensor"):
+    with pytest.raises(ArgumentError, match="edge_index: expected " + message):
         Graph.from_edge_index(change(torch.ones(2, 3)))
 
 

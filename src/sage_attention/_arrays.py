@@ -35,13 +35,28 @@ def as_numpy(name: str, value: Any) -> NDArray[Any]:
         raise ArgumentError(
             name, "a dtype that NumPy has", "bfloat16", "pass .float() of it, which is the same numbers"
         )
+    is_tensor = hasattr(value, "detach") and hasattr(value, "numpy")
+    if is_tensor:
+        _check_array_inside(name, value)
     try:
-        if hasattr(value, "detach") and hasattr(value, "numpy"):
+        if is_tensor:
             value = value.detach().cpu().numpy()
         return np.asarray(value)
-    # RuntimeError: torch's, for tensors without a value of their own (meta, conjugated)
+    # RuntimeError: torch's, for what else has no array inside
     except (ValueError, TypeError, RuntimeError) as error:
         raise ArgumentError(name, "an array", f"{type(value).__name__} ({error})") from error
+
+
+def _check_array_inside(name: str, tensor: Any) -> None:
+    """Refuses tensors whose numbers lie in no array, before torch does so without a remedy."""
+    layout = str(getattr(tensor, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise ArgumentError(name, "an array", f"{type(tensor).__name__} of layout {layout}", "pass .to_dense() of it")
+    if getattr(getattr(tensor, "device", None), "type", "cpu") == "meta":
+        raise ArgumentError(name, "an array", f"{type(tensor).__name__} on the device meta, which holds no numbers")
+    if getattr(tensor, "is_conj", bool)():
+        got = f"{type(tensor).__name__} that is conjugated when read"
+        raise ArgumentError(name, "an array", got, "pass .resolve_conj() of it")
 
 
 def integers(name: str, value: Any, shape: tuple[int | None, ...]) -> NDArray[np.integer[Any]]:
