@@ -23,11 +23,10 @@ TORCH = "torch==2.13.0"
 CROSS = ("build", "cmake", "ninja", "scikit-build-core==1.1.2", "wheel", "ziglang==0.17.1", "zopfli==0.4.3")
 GATE = ("capstone>=5", "packaging>=21.3", "pefile>=2023.2.7", "pyelftools>=0.30")
 AARCH64 = "manylinux_2_17_aarch64"
-# What NumPy is enough for. A folder of tests is named like torch, which one of the tests takes for torch itself.
+# What NumPy is enough for.
 AARCH64_TESTS = (
     *(f"tests/test_{name}.py" for name in ("aggregate", "graph", "inference", "same_everywhere", "sampling")),
     *(f"tests/test_attention{name}.py" for name in ("", "_errors", "_gradients", "_properties")),
-    "--deselect=tests/test_graph.py::test_torch_tensors",
 )
 CODE = ("src", "tests", "benchmarks", "deploy", "noxfile.py", "tools")
 

@@ -83,7 +83,7 @@ def test_ids_beyond_int32():
 
 
 def test_torch_tensors():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2")
     edges = torch.tensor([[0, 3, 1], [1, 1, 0]])
     assert_equal(Graph.from_edge_index(edges), Graph.from_edge_index(edges.numpy()))
     assert_equal(Graph.from_edge_index(edges.t().contiguous().t()), Graph.from_edge_index(edges.numpy()))
@@ -167,7 +167,7 @@ def test_scipy_matrix_of_parts_that_contradict_each_other(kind, part):
     ids=["sparse", "meta", "bfloat16", "conjugated"],
 )
 def test_tensors_without_an_array(change, message):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2")
     with pytest.raises(ArgumentError, match="edge_index: expected " + message):
         Graph.from_edge_index(change(torch.ones(2, 3)))
 
@@ -190,7 +190,7 @@ def test_networkx():
 
 
 def test_pyg(ragged):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2")
     data_module = pytest.importorskip("torch_geometric.data")
     data = ragged.to_pyg()
     assert data.num_nodes == 303

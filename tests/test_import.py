@@ -85,7 +85,7 @@ def test_numpy_is_enough(use):
     [("torch", "torch", "train"), ("torch", "pyg", "pyg"), ("torch_geometric", "pyg", "pyg")],
 )
 def test_what_is_missing_is_named_with_the_command_that_brings_it(missing, layer, extra):
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", minversion="2")
     program = f"import sys; sys.modules[{missing!r}] = None; import sage_attention.{layer}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     says = done.stderr.splitlines()[-1]

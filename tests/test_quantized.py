@@ -409,7 +409,7 @@ def test_report_refuses():
 
 
 def test_tensors():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2")
     tensor = torch.from_numpy(floats(6, 4))
     refused("values", lambda: quantize(tensor.bfloat16(), "int8"), "tensor.float()")
     refused("data", lambda: QuantizedTable(tensor.bfloat16()), "torch.uint16")

@@ -337,7 +337,7 @@ def test_pickle_carries_no_graph(hub, ids):
 
 
 def test_accepts_tensors_and_other_integers(ragged):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2")
     expected = sample_neighbours(ragged, [3, 4], [2, 2])
     for seeds in (torch.tensor([3, 4]), np.array([3, 4], np.uint8), (3, 4), np.array([9, 3, 4], "<i2")[1:]):
         assert_equal(sample_neighbours(ragged, seeds, np.array([2, 2])), expected)
