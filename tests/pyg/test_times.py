@@ -222,6 +222,22 @@ def test_seeds_of_no_whole_number_beside_integers(number):
     assert as_ordered("times", np.array([-(2.0**63), 2.0**62]), floating=False).tolist() == [-(2**63), 2**62]
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_lists_and_arrays(kind):
+    data, times = made_data(), [7, 9, 3]
+    options = {"time_attr": "time", "batch_size": 3, "seed": 1}
+    for given in (torch.tensor(times), kind(times)):
+        loader = NeighborLoader(data, [3], input_nodes=torch.arange(3), input_time=given, **options)
+        links = LinkNeighborLoader(data, [3], data.edge_index[:, :3], kind([1, 0, 1]), edge_label_time=given, **options)
+        found = [next(iter(loader)), loader([0, 1, 2], given), next(iter(links)), links(data.edge_index[:, :3], given)]
+        expected = found if isinstance(given, torch.Tensor) else expected
+    for ours, theirs in zip(found, expected):
+        assert torch.equal(ours.n_id, theirs.n_id)
+        assert torch.equal(ours.edge_index, theirs.edge_index)
+    with pytest.raises(ArgumentError, match="input_time: expected an array"):
+        NeighborLoader(data, [3], input_nodes=torch.arange(2), input_time=[[1], [1, 2]], **options)
+
+
 def test_bfloat16():
     def changed(made, name):
         data = made()

@@ -10,6 +10,7 @@ import torch
 import torch_geometric.loader
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
+from sage_attention._arrays import as_numpy
 from sage_attention.errors import ArgumentError
 
 from .epochs import Epochs
@@ -113,7 +114,7 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         super().__init__(
             data, num_neighbors,
             input_nodes if typed is None else (name, torch.zeros(count, dtype=torch.int64)),
-            input_time if typed is None else None,
+            _as_tensor("input_time", input_time) if typed is None else None,
             time_attr=time_attr, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
             seed=seed, prefetch=prefetch, rank=rank, world_size=world_size, **kwargs,
@@ -136,8 +137,14 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
         if input_time is None:
             return super().__call__(index)
         nodes = torch.as_tensor(index)
-        inputs = NodeSamplerInput(torch.arange(len(nodes)), nodes, input_time, self.input_data.input_type)
+        times = _as_tensor("input_time", input_time)
+        inputs = NodeSamplerInput(torch.arange(len(nodes)), nodes, times, self.input_data.input_type)
         return self.filter_fn(self.node_sampler.sample_from_nodes(inputs))
+
+
+def _as_tensor(name: str, values: Any) -> Any:
+    """Lists and arrays as tensors, which is what PyTorch Geometric's loaders take."""
+    return values if values is None or isinstance(values, torch.Tensor) else torch.from_numpy(as_numpy(name, values))
 
 
 def _typed_seeds(input_nodes: Any, input_time: Any, input_id: Any, sampler: Any) -> TypedSeeds:
@@ -242,7 +249,8 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
                 seed=seed, num_threads=num_threads,
             )  # fmt: skip
         super().__init__(
-            data, num_neighbors, edge_label_index, edge_label, edge_label_time,
+            data, num_neighbors, edge_label_index, _as_tensor("edge_label", edge_label),
+            _as_tensor("edge_label_time", edge_label_time),
             neg_sampling=NegativeSampling.cast(neg_sampling), neg_sampling_ratio=neg_sampling_ratio,
             time_attr=time_attr, transform=transform, transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
@@ -264,5 +272,6 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
         if edges.dim() == 1:
             return super().__call__(index)
         positions = torch.arange(edges.shape[1])
-        inputs = EdgeSamplerInput(positions, *edges, time=input_time, input_type=self.input_data.input_type)
+        times = _as_tensor("input_time", input_time)
+        inputs = EdgeSamplerInput(positions, *edges, time=times, input_type=self.input_data.input_type)
         return self.filter_fn(self.link_sampler.sample_from_edges(inputs, self.neg_sampling))
