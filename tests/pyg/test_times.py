@@ -226,12 +226,14 @@ def test_seeds_of_no_whole_number_beside_integers(number):
 def test_lists_and_arrays(kind):
     data, times = made_data(), [7, 9, 3]
     options = {"time_attr": "time", "batch_size": 3, "seed": 1}
-    for given in (torch.tensor(times), kind(times)):
+
+    def batches(given, labels):
         loader = NeighborLoader(data, [3], input_nodes=torch.arange(3), input_time=given, **options)
-        links = LinkNeighborLoader(data, [3], data.edge_index[:, :3], kind([1, 0, 1]), edge_label_time=given, **options)
-        found = [next(iter(loader)), loader([0, 1, 2], given), next(iter(links)), links(data.edge_index[:, :3], given)]
-        expected = found if isinstance(given, torch.Tensor) else expected
-    for ours, theirs in zip(found, expected):
+        links = LinkNeighborLoader(data, [3], data.edge_index[:, :3], labels, edge_label_time=given, **options)
+        return [next(iter(loader)), loader([0, 1, 2], given), next(iter(links)), links(data.edge_index[:, :3], given)]
+
+    expected = batches(torch.tensor(times), torch.tensor([1, 0, 1]))
+    for ours, theirs in zip(batches(kind(times), kind([1, 0, 1])), expected):
         assert torch.equal(ours.n_id, theirs.n_id)
         assert torch.equal(ours.edge_index, theirs.edge_index)
     with pytest.raises(ArgumentError, match="input_time: expected an array"):
