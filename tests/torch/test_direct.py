@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from sage_attention.errors import NativeError
 from sage_attention.torch import csc, direct, dot_attention, gat_attention, gatv2_attention
@@ -187,6 +190,46 @@ def test_second_derivatives_are_refused(score):
     (grad,) = torch.autograd.grad(out.square().sum(), tensors["values"], create_graph=True)
     with pytest.raises(NativeError, match="first derivatives only"):
         grad.sum().backward()
+
+
+@pytest.mark.parametrize("score", CALLS)
+def test_gradients_that_come_as_a_batch(score):
+    """PyTorch wraps them, and no function transform is active where they are used."""
+    tensors = tensors_of(score)
+    (out,) = attended(score, tensors)
+    grads = torch.randn(2, R, H, C)
+    (got,) = torch.autograd.grad(out, tensors["values"], grads, retain_graph=True, is_grads_batched=True)
+    for one, grad in zip(got, grads):
+        (wanted,) = torch.autograd.grad(out, tensors["values"], grad, retain_graph=True)
+        torch.testing.assert_close(one, wanted, rtol=0, atol=0)
+
+
+def test_what_a_function_transform_left_behind():
+    tensors, (table, learned), left = tensors_of("gat"), rows_of(), []
+
+    def keep(values, weight):
+        left.extend([values, weight])
+        return values.sum() + weight.sum()
+
+    torch.func.grad(keep)(tensors["values"].detach(), learned["source_weight"].detach())
+    expected = attended("gat", tensors)[0]
+    torch.testing.assert_close(attended("gat", {**tensors, "values": left[0]})[0], expected, rtol=0, atol=0)
+    edges = csc(EDGES, S, R)
+    got = gat_attention_rows(edges, table, **{**learned, "source_weight": left[1]})
+    torch.testing.assert_close(got, gat_attention_rows(edges, table, **learned), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_checkpoints_of_which_one_pass_is_watched(forward):
+    tensors = tensors_of("gat")
+    expected = gradients(attended("gat", tensors), tensors)
+    watched, other = Operators(), contextlib.nullcontext()
+    with watched if forward else other:
+        out = checkpoint(lambda: attended("gat", tensors)[0], use_reentrant=False)
+    with other if forward else watched:
+        grads = gradients([out], tensors)
+    for got, wanted in zip(grads, expected):
+        torch.testing.assert_close(got, wanted, rtol=0, atol=0)
 
 
 def rows_of():

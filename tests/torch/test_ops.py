@@ -346,3 +346,31 @@ def test_meta_tensors(score):
     tensors = {name: t.detach().to("meta") for name, t in make_tensors(score, edge_features=False).items()}
     edges = ops.csc(torch.zeros(2, EDGES, dtype=torch.int64, device="meta"), SOURCES, TARGETS)
     assert FUNCTIONS[score](edges, **tensors)[0].shape == (TARGETS, HEADS, CHANNELS)
+
+
+@pytest.mark.parametrize("name", [*ops.Csc._fields, "values", "queries", "bias", "targets"])
+def test_one_tensor_is_elsewhere(name):
+    """PyTorch would take the operator of no device, whose outputs hold what was in memory."""
+    edges, tensors = make_edges(by_source=True), make_tensors("gatv2", edge_features=True)
+    picks = None
+    if name in ops.Csc._fields:
+        edges = edges._replace(**{name: getattr(edges, name).to("meta")})
+    elif name == "targets":
+        picks = ops.Picks(torch.arange(TARGETS, device="meta"))
+    else:
+        tensors[name] = tensors[name].to("meta")
+    error, message = (ArgumentError, rf"{name}: expected a tensor on cpu.* got one on meta")
+    if name == "values":  # the others are then where it is not, as the plain way finds out
+        error, message = RuntimeError, "meta"
+    with pytest.raises(error, match=message):
+        ops.gatv2_attention(edges, **tensors, picks=picks)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.5, "dropout_seed": 3}, {"picks": ops.Picks(fan_out=2, seed=5)}])
+def test_another_default_device(options):
+    """Seeds are for the operators, which are the CPU's."""
+    edges, tensors = make_edges(), make_tensors("gat", edge_features=False)
+    expected = ops.gat_attention(edges, **tensors, **options)[0]
+    with torch.device("meta"):
+        torch.testing.assert_close(ops.gat_attention(edges, **tensors, **options)[0], expected, rtol=0, atol=0)
+        assert ops.draw_seed().device.type == "cpu"

@@ -250,3 +250,11 @@ def test_rows():
         Rows(table[0])
     with pytest.raises(ArgumentError, match="index"):
         Rows(table, torch.tensor([0], dtype=torch.int32))
+
+
+def test_one_tensor_is_elsewhere():
+    edges, arguments = make()
+    with pytest.raises(ArgumentError, match="bias: expected a tensor on cpu, as the others, got one on meta"):
+        gat_attention_rows(edges, **{**arguments, "bias": arguments["bias"].to("meta")})
+    with pytest.raises(ArgumentError, match="indices: expected a tensor on cpu, as the others, got one on meta"):
+        gat_attention_rows(edges._replace(indices=edges.indices.to("meta")), **arguments)

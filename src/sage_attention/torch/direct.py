@@ -56,6 +56,7 @@ def _counters() -> tuple[Callable[[], Any], ...]:
 
 
 _COUNTERS = _counters()
+_saved_tensors_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)  # noqa: SLF001
 
 
 def _watched() -> bool:
@@ -73,7 +74,15 @@ def takes(arguments: Sequence[Any]) -> bool:
     Args:
         arguments: Of the operator: plain tensors, or anything else but tensors.
     """
-    return not _watched() and all(not isinstance(a, Tensor) or _is_native(a) for a in arguments)
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    if _watched() or not all(map(_is_native, tensors)):
+        return False
+    try:
+        for tensor in tensors:
+            tensor.data_ptr()
+    except RuntimeError:  # what a function transform wraps looks plain, and may be met where no transform is active
+        return False
+    return True
 
 
 def _is_native(tensor: Tensor) -> bool:
@@ -141,10 +150,15 @@ def attend(
     seed = 0 if dropout_seed is None else int(dropout_seed) & (2**64 - 1)
     with_edges = score == "dot" and inputs[3] is not None
     call = _Call(score, negative_slope, scale, dropout, seed, before, return_weights, with_edges)
-    packed = _pack(edges, call, inputs)
+    try:
+        packed = _pack(edges, call, inputs)
+    except RuntimeError:  # as in `takes`
+        return None
     if packed is None:
         return None
     if torch.is_grad_enabled() and True in [tensor.requires_grad for tensor in inputs if tensor is not None]:
+        if _saved_tensors_hooks(True):  # checkpoints want as many saved in both passes, whether one is watched or not
+            return None
         # Function.apply first asks about function transforms, of which there are none.
         outputs = super(torch.autograd.Function, _Attention).apply(edges, call, packed, *inputs)  # type: ignore[no-untyped-call]
     else:
@@ -188,6 +202,8 @@ def _pack(edges: Edges, call: _Call, inputs: Sequence[Any]) -> _Packed | None:
     dtype, score = values.dtype, call.score
     kind, shape = library._FLOAT_TYPES.get(dtype), values.shape  # noqa: SLF001
     indptr, indices, edge_ids, by_indptr, by_indices, by_positions = edges
+    if not type(indptr) is type(indices) is Tensor:
+        return None
     index_dtype, index_shape = indices.dtype, indices.shape
     index_type = library._INDEX_TYPES.get(index_dtype)  # noqa: SLF001
     if kind is None or index_type is None or len(shape) != 3 or len(index_shape) != 1:
@@ -319,21 +335,24 @@ def _backward(
     gradients: tuple[Tensor | None, ...],
     wanted: Sequence[bool],
 ) -> list[Tensor | None] | None:
-    packed = _pack(edges, call, inputs)
-    if packed is None:
-        return None
-    problem, alive, shape, edge_rows, width = packed
-    kept = kept.contiguous()  # hooks on saved tensors may have changed that
-    dtype = kept.dtype
-    shapes = (shape, (*shape[:2], width), (edge_rows, shape[1]))
-    addresses = []
-    for tensor, wide in (*zip(results, shapes), *zip(gradients, shapes), (kept, (_size_kept(call, shape),))):
-        if tensor is None:
-            addresses.append(0)
-        elif _is_plain(tensor, wide, dtype):
-            addresses.append(_address(tensor, alive))
-        else:
+    try:
+        packed = _pack(edges, call, inputs)
+        if packed is None:
             return None
+        problem, alive, shape, edge_rows, width = packed
+        kept = kept.contiguous()  # hooks on saved tensors may have changed that
+        dtype = kept.dtype
+        shapes = (shape, (*shape[:2], width), (edge_rows, shape[1]))
+        addresses = []
+        for tensor, wide in (*zip(results, shapes), *zip(gradients, shapes), (kept, (_size_kept(call, shape),))):
+            if tensor is None:
+                addresses.append(0)
+            elif _is_plain(tensor, wide, dtype):
+                addresses.append(_address(tensor, alive))
+            else:
+                return None
+    except RuntimeError:  # as in `takes`: gradients that come as a batch
+        return None
     to_inputs = [0] * len(INPUTS)
     grads: list[Tensor | None] = []
     for place, tensor, want in zip(_PLACES[call.score], inputs, wanted):

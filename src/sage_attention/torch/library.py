@@ -109,10 +109,11 @@ def seed_tensor(seed: int | Tensor) -> Tensor:
         tensor(-1)
     """
     if isinstance(seed, Tensor):
-        return seed
+        return seed.cpu()
     if not -(2**63) <= seed < 2**64:
         raise ArgumentError("seed", "an integer in [0, 2^64)", seed)
-    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64)
+    # The operators are those of the CPU, whatever the default device is.
+    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed, dtype=torch.int64, device="cpu")
 
 
 _INDEX_TYPES = {torch.int32: _native.INT32, torch.int64: _native.INT64}

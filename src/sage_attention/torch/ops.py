@@ -7,7 +7,7 @@ result has the type of ``values``, so under bfloat16 autocast it stays bfloat16.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from torch.autograd import forward_ad
 from sage_attention.errors import ArgumentError
 
 from . import direct, fallback, library
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Csc", "Picks", "csc", "dot_attention", "gat_attention", "gatv2_attention"]
 
@@ -90,7 +93,7 @@ def csc(edge_index: Tensor, num_sources: int, num_targets: int, *, by_source: bo
 
 def draw_seed() -> Tensor:
     """A seed from torch's default generator, as an int64 tensor: ``torch.manual_seed`` fixes it."""
-    return torch.randint(0, 2**63 - 1, (), dtype=torch.int64)
+    return torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device="cpu")  # whatever the default device is
 
 
 def _native(values: Tensor) -> bool:
@@ -123,6 +126,8 @@ def _attend(
         )
         if outputs is not None:
             return outputs
+    named = {**dict(zip(Csc._fields, edges)), "targets": None if picks is None else picks.targets, **tensors}
+    refuse_other_devices(named, values.device)
     result_type = values.dtype
     double = any(t is not None and t.dtype == torch.float64 for t in tensors.values())
     compute = torch.float64 if double else torch.float32
@@ -150,6 +155,21 @@ def _refuse_tangents(tensors: dict[str, Tensor | None]) -> None:
     for name, tensor in tensors.items():
         if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
             raise ArgumentError(name, "a tensor without tangent", "a dual tensor", "take gradients with backward()")
+
+
+def refuse_other_devices(tensors: Mapping[str, Tensor | None], device: torch.device) -> None:
+    """Says which tensor is not beside the others: PyTorch would take the operator of its device, or that of none.
+
+    Args:
+        tensors: By name.
+        device: Of the others.
+
+    Raises:
+        ArgumentError: One is on another device.
+    """
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Tensor) and tensor.device != device:
+            raise ArgumentError(name, f"a tensor on {device}, as the others", f"one on {tensor.device}")
 
 
 def gat_attention(

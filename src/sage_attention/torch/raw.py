@@ -308,6 +308,9 @@ def gat_attention_rows(
     )  # fmt: skip
     if type(negative_slope) is type(dropout) is float and direct.takes(arguments):
         return _with_gradients(_forward, arguments)[0]
+    ops.refuse_other_devices(
+        {name: a for name, a in zip(_Arguments._fields, arguments) if isinstance(a, Tensor)}, sources.table.device
+    )
     out: Tensor = torch.ops.sage_attention.raw_forward(*arguments)[0]
     return out
 
