@@ -284,6 +284,17 @@ def test_one_batch_by_hand(mode):
         ({"neg_sampling": {"mode": "binary", "amount": 0}}, ValueError, "amount"),
         ({"neg_sampling": {"mode": "triplet", "amount": 1.5}}, ValueError, "integer"),
         ({"edge_label_index": torch.tensor([[40], [0]])}, ArgumentError, "got 40"),
+        (
+            {"edge_label_index": torch.tensor([[0.5], [1.0]])},
+            ArgumentError,
+            "edge_label_index: expected integers, got tor",
+        ),
+        ({"edge_label": torch.ones(199)}, ArgumentError, "edge_label: expected 200, one for each seed"),
+        (
+            {"edge_label_time": torch.ones(201), "time_attr": "time"},
+            ArgumentError,
+            "edge_label_time: expected 200, one",
+        ),
         ({"seed": -1}, ArgumentError, "seed: expected"),
         ({"prefetch": None}, ArgumentError, "prefetch: expected"),
         ({"weight_attr": "mass"}, ArgumentError, "weight_attr"),

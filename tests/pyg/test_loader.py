@@ -407,6 +407,11 @@ def test_fan_outs_as_pyg_says_them():
         ({"num_neighbors": [2**32 + 1]}, ArgumentError, "num_neighbors: expected at most 4294967296, .*; -1 takes all"),
         ({"num_neighbors": [2**70]}, ArgumentError, "num_neighbors: expected at most"),
         ({"input_nodes": torch.tensor([40])}, ArgumentError, "got 40"),
+        (
+            {"input_nodes": torch.arange(4), "input_time": torch.arange(40), "time_attr": "time"},
+            ArgumentError,
+            r"input_time: expected 4, one for each seed, got shape \[40\]",
+        ),
         ({"batch_size": 0}, ValueError, "batch_size"),
         ({"unknown": 1}, TypeError, "unknown"),
     ],

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sage_attention._arrays import as_numpy
+from sage_attention.errors import ArgumentError
 
 from .negatives import KnownEdges, NodeDraws, draw_pairs_apart, draw_targets_apart
 from .topology import ONE_EDGE_TYPE
@@ -63,6 +64,8 @@ class LinkSampling:
             raise ValueError("Seed edges have times, but neither nodes nor edges do: 'time_attr' needs to be specified")
         if inputs.time is not None:
             self.topology.ordered("edge_label_time", inputs.time)  # says what is wrong by the name the user knows
+        if inputs.row.is_floating_point() or inputs.col.is_floating_point():
+            raise ArgumentError("edge_label_index", "integers", inputs.row.dtype)
         label = inputs.label
         num_pos = len(inputs.row)
         ends = _Ends(inputs.row.long(), inputs.col.long(), inputs.time, inputs.time)

@@ -119,6 +119,7 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
             filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
             seed=seed, prefetch=prefetch, rank=rank, world_size=world_size, **kwargs,
         )  # fmt: skip
+        _require_one_each(len(self.input_data.node), input_time=self.input_data.time)
         if typed is not None:
             self.input_nodes, self.input_time, self.input_data = input_nodes, input_time, typed
 
@@ -145,6 +146,13 @@ class NeighborLoader(Epochs, SeveralSeedTypes, StoredEdgeFeatures, torch_geometr
 def _as_tensor(name: str, values: Any) -> Any:
     """Lists and arrays as tensors, which is what PyTorch Geometric's loaders take."""
     return values if values is None or isinstance(values, torch.Tensor) else torch.from_numpy(as_numpy(name, values))
+
+
+def _require_one_each(num_seeds: int, **given: Any) -> None:
+    """Refuses what is not said of each seed: times of all nodes beside some of them would be those of other ones."""
+    for name, values in given.items():
+        if values is not None and (values.dim() == 0 or len(values) != num_seeds):
+            raise ArgumentError(name, f"{num_seeds}, one for each seed", f"shape {list(values.shape)}")
 
 
 def _typed_seeds(input_nodes: Any, input_time: Any, input_id: Any, sampler: Any) -> TypedSeeds:
@@ -256,7 +264,9 @@ class LinkNeighborLoader(Epochs, StoredEdgeFeatures, torch_geometric.loader.Link
             filter_per_worker=filter_per_worker, neighbor_sampler=neighbor_sampler,
             seed=seed, prefetch=prefetch, rank=rank, world_size=world_size, **kwargs,
         )  # fmt: skip
-
+        seeds = self.input_data
+        named = {"edge_label": seeds.label, "edge_label_time": seeds.time, "input_id": seeds.input_id}
+        _require_one_each(len(seeds.row), **named)
         negatives: Any = self.neg_sampling
         if getattr(negatives, "strict", False):
             self.neg_sampling = negatives.beside(torch.stack([self.input_data.row, self.input_data.col]))
