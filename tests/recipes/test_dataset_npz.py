@@ -97,7 +97,7 @@ def test_split_by_chance(tmp_path):
             {"edge_index": [[0, 5], [1, 2]]},
             "column edge_index: expected a node from 0 to 4, got 5 at position 1",
         ),
-        ([], {"edge_index": [[0, -1], [1, 2]]}, "column edge_index: expected a node id of 0 or more, got -1"),
+        ([], {"edge_index": [[0, -1], [1, 2]]}, "column edge_index: expected an id of 0 or more, got -1"),
         ([], {"edge_index": np.zeros((2, 0), int)}, "at least one edge"),
         ([], {"x_indices": [2, 0, 3]}, "column x_indices: expected an index from 0 to 2, got 3"),
         ([], {"x_indptr": [0, 1, 2, 3]}, "column x_indptr: expected 6 offsets for 5 rows, got 4"),

@@ -15,11 +15,13 @@ from sage_attention.recipes.ids import (
     IdColumn,
     common_type,
     ids_from_arrow,
+    ids_from_column,
     ids_from_numbers,
     positions,
     sorted_unique,
     universe,
 )
+from sage_attention.recipes.tables import open_table
 
 LARGEST = 2**63 - 1
 
@@ -132,7 +134,7 @@ def test_arrays_that_are_no_ids(array, message):
 
 
 def test_repeated_id_points_at_its_second_row():
-    with pytest.raises(DataError, match=r"row 5, column id: expected once, got node 'b' again \(first on row 3\)"):
+    with pytest.raises(DataError, match=r"row 5, column id: expected once, got 'b' again \(first on row 3\)"):
         made(["a", "b", "c", "b", "a"]).check_unique("once")
     made([3, 1, 2]).check_unique("once")
     made([1, 2, 3]).check_unique("once")
@@ -204,3 +206,14 @@ def test_positions_at_the_edges(nodes):
 def test_universe_is_sorted_by_value_or_code_point():
     assert universe([made([10, 9]), made([100, 9])]).tolist() == [9, 10, 100]
     assert universe([made(["10", "9"]), made(["é", "Z"])]).tolist() == ["10", "9", "Z", "é"]
+
+
+def test_ids_of_others_than_nodes_are_not_called_nodes(tmp_path):
+    """Users and items, too, are read by these."""
+    for text, message in [("user\n4\n4\n", "got '4' again"), ("user\n-1\n", "an id of 0 or more")]:
+        path = tmp_path / "users.csv"
+        path.write_text(text)
+        table = open_table(path)
+        with pytest.raises(DataError, match=message) as raised:
+            ids_from_column(table, 0, table.columns([0])[0]).check_unique("each user once")
+        assert "node" not in str(raised.value).partition("expected")[2]

@@ -81,9 +81,9 @@ def test_third_column_that_is_no_split_when_the_label_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("text", "row", "column", "expected", "got"),
     [
-        ("id,label\n0,a\n1,b\n0,a\n", 4, "id", "one label per node", "node '0' again (first on row 2)"),
-        ("id,label\n0,a\n1,b\n0,b\n", 4, "id", "one label per node", "node '0' again (first on row 2)"),
-        ("x,a\ny,b\ny,b\nx,a\n", 3, 1, "one label per node", "node 'y' again (first on row 2)"),
+        ("id,label\n0,a\n1,b\n0,a\n", 4, "id", "one label per node", "'0' again (first on row 2)"),
+        ("id,label\n0,a\n1,b\n0,b\n", 4, "id", "one label per node", "'0' again (first on row 2)"),
+        ("x,a\ny,b\ny,b\nx,a\n", 3, 1, "one label per node", "'y' again (first on row 2)"),
         ("id,label\n0,\n1,\n", None, "label", "at least one label", "none"),
         ("id,label\n0,-1\n1,-1\n", None, "label", "at least one label", "none"),
         ("id,label\n1.5,a\n2,b\n", 2, "id", "integer or text ids", "'1.5'"),

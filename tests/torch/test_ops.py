@@ -352,18 +352,18 @@ def test_meta_tensors(score):
 def test_one_tensor_is_elsewhere(name):
     """PyTorch would take the operator of no device, whose outputs hold what was in memory."""
     edges, tensors = make_edges(by_source=True), make_tensors("gatv2", edge_features=True)
-    picks = None
+    options = {}
     if name in ops.Csc._fields:
         edges = edges._replace(**{name: getattr(edges, name).to("meta")})
     elif name == "targets":
-        picks = ops.Picks(torch.arange(TARGETS, device="meta"))
+        options["picks"] = ops.Picks(torch.arange(TARGETS, device="meta"))
     else:
         tensors[name] = tensors[name].to("meta")
     error, message = (ArgumentError, rf"{name}: expected a tensor on cpu.* got one on meta")
     if name == "values":  # the others are then where it is not, as the plain way finds out
         error, message = RuntimeError, "meta"
     with pytest.raises(error, match=message):
-        ops.gatv2_attention(edges, **tensors, picks=picks)
+        ops.gatv2_attention(edges, **tensors, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.5, "dropout_seed": 3}, {"picks": ops.Picks(fan_out=2, seed=5)}])

@@ -100,7 +100,7 @@ class IdColumn:
             before, index = again
             first = self.row(before)
             where = "" if first is None else f" (first on row {first})"
-            raise self.error(index, what, f"node {quoted(self.values[index])} again{where}")
+            raise self.error(index, what, f"{quoted(self.values[index])} again{where}")
 
     def first_repeated(self) -> tuple[int, int] | None:
         """Return (first, second) index of the id whose repetition comes first in the file, or None."""
@@ -186,11 +186,11 @@ def ids_from_numbers(place: IdColumn, values: NDArray[Any]) -> IdColumn:
         raise place.error(at, "integer node ids", shown, hint="convert it with .astype('int64')")
     if values.dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
         at = int(np.argmax(values))
-        raise place.error(at, "a node id that fits 64 signed bits", str(values[at]))
+        raise place.error(at, "an id that fits 64 signed bits", str(values[at]))
     ids = IdColumn(np.ascontiguousarray(values, dtype=np.int64), place.path, place.column, place.row, place.untyped)
     if ids.values.size and int(ids.values.min()) < 0:
         at = int(np.argmax(ids.values < 0))
-        raise ids.error(at, "a node id of 0 or more", str(ids.values[at]))
+        raise ids.error(at, "an id of 0 or more", str(ids.values[at]))
     return ids
 
 
@@ -335,7 +335,7 @@ def _refuse_numbers(place: IdColumn, pc: Any, distinct: Any, codes: NDArray[Any]
             value = int(distinct[code].as_py())
             if not limits.min <= value <= limits.max:
                 at = int(np.argmax(codes == code))
-                raise place.error(at, "a node id that fits 64 signed bits", quoted(value))
+                raise place.error(at, "an id that fits 64 signed bits", quoted(value))
 
 
 def _texts(place: IdColumn, pc: Any, distinct: Any, codes: NDArray[Any]) -> IdColumn:
