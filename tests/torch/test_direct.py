@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 import torch
+from tests.windows import raises_in_backward
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -158,6 +159,7 @@ def test_function_modes_and_tracing_see_the_operators(packed):
     assert packed == []
 
 
+@raises_in_backward
 def test_what_changed_before_the_backward_pass_is_noticed():
     tensors = tensors_of("gat")
     (out,) = attended("gat", tensors)
@@ -183,6 +185,7 @@ def test_hooks_on_saved_tensors():
         torch.testing.assert_close(got, wanted, rtol=0, atol=0)
 
 
+@raises_in_backward
 @pytest.mark.parametrize("score", CALLS)
 def test_second_derivatives_are_refused(score):
     tensors = tensors_of(score)
