@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 import torch
-from tests.windows import raises_in_backward
+from tests.windows import torch_throws
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -159,7 +159,7 @@ def test_function_modes_and_tracing_see_the_operators(packed):
     assert packed == []
 
 
-@raises_in_backward
+@torch_throws
 def test_what_changed_before_the_backward_pass_is_noticed():
     tensors = tensors_of("gat")
     (out,) = attended("gat", tensors)
@@ -185,7 +185,7 @@ def test_hooks_on_saved_tensors():
         torch.testing.assert_close(got, wanted, rtol=0, atol=0)
 
 
-@raises_in_backward
+@torch_throws
 @pytest.mark.parametrize("score", CALLS)
 def test_second_derivatives_are_refused(score):
     tensors = tensors_of(score)
@@ -195,6 +195,7 @@ def test_second_derivatives_are_refused(score):
         grad.sum().backward()
 
 
+@torch_throws
 @pytest.mark.parametrize("score", CALLS)
 def test_gradients_that_come_as_a_batch(score):
     """PyTorch wraps them, and no function transform is active where they are used."""
@@ -207,6 +208,7 @@ def test_gradients_that_come_as_a_batch(score):
         torch.testing.assert_close(one, wanted, rtol=0, atol=0)
 
 
+@torch_throws
 def test_what_a_function_transform_left_behind():
     tensors, (table, learned), left = tensors_of("gat"), rows_of(), []
 

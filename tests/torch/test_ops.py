@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the operators for PyTorch need torch")
 
-from tests.windows import raises_in_backward  # noqa: E402
+from tests.windows import torch_throws  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
 from sage_attention import Graph, sample_one_hop  # noqa: E402
@@ -312,7 +312,7 @@ def test_bad_thread_count(count):
         library.set_num_threads(count)
 
 
-@raises_in_backward
+@torch_throws
 @pytest.mark.parametrize("score", list(FUNCTIONS))
 def test_second_derivatives_are_refused(score):
     """PyTorch alone would warn, and leave out the attention's part."""

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the operators for PyTorch need torch")
 
-from tests.windows import ON_WINE, raises_in_backward  # noqa: E402
+from tests.windows import ON_WINE, torch_throws  # noqa: E402
 
 from reference.raw_attention import raw_backward, raw_forward  # noqa: E402
 from sage_attention import _native  # noqa: E402
@@ -187,7 +187,7 @@ def test_compiles_once_for_batches_of_any_size():
         got.sum().backward()
 
 
-@raises_in_backward
+@torch_throws
 def test_no_second_derivatives():
     edges, arguments = make()
     out = gat_attention_rows(edges, **arguments)
@@ -228,7 +228,7 @@ def test_refuses(name):
         gat_attention_rows(edges, **CHANGES[name](arguments))
 
 
-@raises_in_backward
+@torch_throws
 def test_refuses_a_gradient_of_the_rows():
     edges, arguments = make()
     table = arguments["rows"].table.requires_grad_()
