@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .quantized import QuantizationError, QuantizedTable, quantize
     from .quantized_report import QuantizationReport, quantization_report
     from .reordering import Reordered
+    from .reuse import set_reuse_limit
     from .sampling import OneHop, SampledSubgraph, Workspace, sample_neighbours, sample_one_hop
     from .walks import RandomWalker, RandomWalks, random_walk
 
@@ -57,6 +58,7 @@ __all__ = [
     "random_walk",
     "sample_neighbours",
     "sample_one_hop",
+    "set_reuse_limit",
 ]
 
 __version__ = "0.1.0"
@@ -90,6 +92,7 @@ _LAZY = {
     "random_walk": "walks",
     "sample_neighbours": "sampling",
     "sample_one_hop": "sampling",
+    "set_reuse_limit": "reuse",
 }
 
 

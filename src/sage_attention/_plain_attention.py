@@ -18,6 +18,7 @@ from numpy import ndarray
 
 from . import _native
 from .graph import Graph
+from .reuse import empty
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,7 +129,7 @@ def _out(
         of_bias = _address(bias)
         if not of_bias:
             return None
-    out: NDArray[Any] = np.empty((targets, heads, channels), dtype)
+    out = empty((targets, heads, channels), dtype)
     status = _native.library().packed_forward(
         _native.pack_plain_problem(
             _SIZE, score, kind, packed, heads, channels, 0.2, 1.0 / math.sqrt(channels),

@@ -22,6 +22,7 @@ from ._arrays import as_numpy, integer, integers, unsigned_seed
 from .errors import ArgumentError
 from .graph import Graph
 from .quantized import QuantizedTable
+from .reuse import empty
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -434,12 +435,12 @@ def attention_forward(
     gat = inputs.score == "gat"
     per_row = np.empty((rows, heads), dtype) if for_backward else None
     outputs = AttentionOutputs(
-        out=np.empty((rows, heads, channels), dtype),
-        edge_out=np.empty((rows, heads, edges), dtype) if inputs.score == "dot" and edges else None,
-        weights=np.empty((inputs.graph.num_edges, heads), dtype) if return_weights else None,
+        out=empty((rows, heads, channels), dtype),
+        edge_out=empty((rows, heads, edges), dtype) if inputs.score == "dot" and edges else None,
+        weights=empty((inputs.graph.num_edges, heads), dtype) if return_weights else None,
         row_max=per_row,
         row_sum=None if per_row is None else np.empty_like(per_row),
-        positive_out=np.empty((rows, heads, channels), dtype) if for_backward and gat else None,
+        positive_out=empty((rows, heads, channels), dtype) if for_backward and gat else None,
         positive_sum=np.empty((rows, heads), dtype) if for_backward and gat else None,
     )
     problem, result = native_problem(inputs, num_threads), _native_result(outputs)
@@ -504,7 +505,9 @@ def attention_backward(
     if grad_weights is not None and outputs.weights is None:
         raise ArgumentError("outputs", "weights, as there is a grad_weights", "None")
     wanted = {
-        name: np.empty_like(array) for name in _SHAPES[inputs.score] if (array := getattr(inputs, name)) is not None
+        name: empty(array.shape, dtype)
+        for name in _SHAPES[inputs.score]
+        if (array := getattr(inputs, name)) is not None
     }
     problem, result = native_problem(inputs, num_threads), _native_result(outputs)
     gradients = _native.pack_gradients(
@@ -686,7 +689,7 @@ def aggregate(
         factors = _float_array("edge_values", edge_values, ("E",), sizes, dtype)
         if factors is not None and graph.edge_ids is not None:
             factors = factors[graph.edge_ids]
-    out: Floats = np.empty((graph.num_targets, array.shape[1]), dtype)
+    out: Floats = empty((graph.num_targets, array.shape[1]), dtype)
     table, kind, scales = _table(rows)
     if out.size:
         _native.check(

@@ -18,6 +18,7 @@ from ._paths import system_path
 from .attention import aggregate, gat_attention
 from .errors import ArgumentError, DataError, MissingDependencyError, counted
 from .graph import Graph
+from .reuse import empty
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,7 +220,7 @@ def project(features: Any, weight: Floats, num_threads: int = 0) -> Floats:
         return aggregate(feature_graph(features), transposed, data, num_threads=num_threads).astype(
             np.float32, copy=False
         )
-    out = np.empty((features.shape[0], weight.shape[0]), np.float32)
+    out: NDArray[np.float32] = empty((features.shape[0], weight.shape[0]), np.float32)
 
     def block(start: int) -> None:
         stop = start + _BLOCK_ROWS

@@ -14,6 +14,7 @@ import numpy as np
 
 from ._arrays import as_numpy
 from .errors import ArgumentError
+from .reuse import aligned_empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ _INT8_MOST = 127
 # The largest float32 whose product with 127 is none too large for float32.
 _LARGEST_SCALE = np.nextafter(np.finfo(np.float32).max / np.float32(_INT8_MOST), np.float32(0))
 _PIECE = 1 << 20  # numbers converted at a time, so that a large table needs no second one beside it
-_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def quantize(values: Any, kind: str) -> QuantizedTable:
     if kind not in KINDS:
         raise ArgumentError("kind", " or ".join(f'"{name}"' for name in KINDS), repr(kind))
     array = _floats(values)
-    data = _aligned_empty(array.shape, KINDS[kind])
+    data = aligned_empty(array.shape, KINDS[kind])
     scales = np.empty(len(array), np.float32) if kind == "int8" else None
     for rows in _pieces(array.shape):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -228,14 +228,6 @@ def _pieces(shape: tuple[int, ...]) -> Iterator[slice]:
     step = max(1, _PIECE // max(int(np.prod(shape[1:], dtype=np.int64)), 1))
     for start in range(0, shape[0], step):
         yield slice(start, min(start + step, shape[0]))
-
-
-def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Starts at a cache line: rows of whole lines then touch no line more than they have to."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    memory = np.empty(size + _LINE, np.uint8)
-    start = -int(memory.__array_interface__["data"][0]) % _LINE
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def _to_bfloat16(piece: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -164,7 +164,7 @@ SAGE_INLINE void backward_source_row(const AttentionTask& t, const PartialGradie
         if (t.score == SAGE_ATTENTION_GAT) {
             gat_scores<V>(t, work, n);
         } else if (t.score == SAGE_ATTENTION_GATV2) {
-            gatv2_scores<V>(t, work, n, queries, fixed);
+            gatv2_scores<V>(t, work, n, queries, fixed, kPrefetchAll);
         } else {
             dot_scores<V>(t, work, n, queries, fixed, EdgeVectors<T>{static_cast<const T*>(t.edge_queries), index},
                           kPrefetchAll);

@@ -29,12 +29,12 @@ SAGE_INLINE void gat_scores(const AttentionTask& t, Work<V>& work, int64_t n) {
 // Rows in scratch, one after another, need no fetching.
 template <class V>
 SAGE_INLINE void gatv2_scores(const AttentionTask& t, Work<V>& work, int64_t n, Rows<typename V::T>& rows,
-                              const typename V::T* fixed) {
+                              const typename V::T* fixed, Prefetch prefetch) {
     using T = typename V::T;
     if (t.edge_channels > 0) shift_rows<V>(t, work, n, rows);
     work.operations.leaky_dot(work.s, n, rows, fixed, static_cast<const T*>(t.attention),
                               static_cast<T>(t.negative_slope), work.score,
-                              rows.index == work.counting ? Prefetch{} : Prefetch{0, kGatv2Scores});
+                              rows.index == work.counting ? Prefetch{} : prefetch);
 }
 
 // DOT: work.score of neighbours `rows` with the row `fixed`, already times scale. edge_vectors meet the edge features:
@@ -87,7 +87,7 @@ SAGE_INLINE void target_scores(const AttentionTask& t, Work<V>& work, const type
         gather_heads<V, 1>(work.s, n, keys.index, t.source_logits, flat, next);
         gat_scores<V>(t, work, n);
     } else if (t.score == SAGE_ATTENTION_GATV2) {
-        gatv2_scores<V>(t, work, n, keys, fixed);
+        gatv2_scores<V>(t, work, n, keys, fixed, Prefetch{0, kGatv2Scores});
     } else {
         dot_scores<V>(t, work, n, keys, fixed, EdgeVectors<T>{work.edge_fixed, nullptr},
                       keys.index == work.counting ? Prefetch{} : kPrefetchAll);

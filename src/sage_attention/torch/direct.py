@@ -21,6 +21,7 @@ from sage_attention import _native
 
 from . import library
 from .library import INPUTS
+from .memory import empty
 
 if TYPE_CHECKING:
     from .ops import Csc
@@ -254,9 +255,9 @@ def _forward(call: _Call, packed: _Packed, values: Any, kept: Tensor | None) -> 
     """The outputs that there are: out, edge_out, weights; what the backward pass needs goes into `kept`."""
     problem, _, shape, edge_rows, width = packed
     rows, heads, channels = shape
-    out = values.new_empty(rows, heads, channels)
-    edge_out = values.new_empty(rows, heads, width) if call.with_edges else None
-    weights = values.new_empty(edge_rows, heads) if call.return_weights else None
+    out = empty(values, rows, heads, channels)
+    edge_out = empty(values, rows, heads, width) if call.with_edges else None
+    weights = empty(values, edge_rows, heads) if call.return_weights else None
     result = _native.pack_result(
         out.data_ptr(),
         0 if edge_out is None else edge_out.data_ptr(),
@@ -301,7 +302,7 @@ def _views_kept(call: _Call, shape: Sequence[int], kept: Tensor) -> tuple[Tensor
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, edges: Csc, call: _Call, packed: _Packed, *inputs: Any) -> tuple[Tensor, ...]:
-        kept = inputs[0].new_empty(_size_kept(call, packed.shape))
+        kept = empty(inputs[0], _size_kept(call, packed.shape))
         outputs = _forward(call, packed, inputs[0], kept)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*edges, *inputs, *outputs, kept)
@@ -358,7 +359,7 @@ def _backward(
     for place, tensor, want in zip(_PLACES[call.score], inputs, wanted):
         grad = None
         if want and tensor is not None:
-            grad = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+            grad = empty(tensor, *tensor.shape)
             to_inputs[place] = grad.data_ptr()
         grads.append(grad)
     out, edge_out, weights, *of_gradients, _ = addresses

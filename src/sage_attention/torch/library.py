@@ -15,6 +15,8 @@ from torch import Tensor
 from sage_attention import _native
 from sage_attention.errors import ArgumentError, NativeError
 
+from .memory import empty
+
 __all__ = ["num_threads", "seed_tensor", "set_num_threads"]
 
 _LIBRARY: Any = torch.library.Library("sage_attention", "DEF")  # type: ignore[no-untyped-call]
@@ -291,12 +293,12 @@ def _forward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     with_edges = score == "dot" and edge_features is not None
     weight_rows = indices.shape[0] if edge_features is None else edge_features.shape[0]
     return (
-        values.new_empty(rows, heads, channels),
-        values.new_empty(rows, heads, edge_features.shape[1]) if with_edges else values.new_empty(0),
-        values.new_empty(weight_rows, heads) if return_weights else values.new_empty(0),
+        empty(values, rows, heads, channels),
+        empty(values, rows, heads, edge_features.shape[1]) if with_edges else values.new_empty(0),
+        empty(values, weight_rows, heads) if return_weights else values.new_empty(0),
         values.new_empty(rows, heads) if for_backward else values.new_empty(0),
         values.new_empty(rows, heads) if for_backward else values.new_empty(0),
-        values.new_empty(rows, heads, channels) if gat else values.new_empty(0),
+        empty(values, rows, heads, channels) if gat else values.new_empty(0),
         values.new_empty(rows, heads) if gat else values.new_empty(0),
     )
 
@@ -313,8 +315,7 @@ def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     tensors = arguments[_FIRST_INPUT : _FIRST_INPUT + len(INPUTS)]
     wanted = arguments[-1]
     return tuple(
-        torch.empty_like(t, memory_format=torch.contiguous_format) if w and t is not None else tensors[0].new_empty(0)
-        for t, w in zip(tensors, wanted)
+        empty(t, *t.shape) if w and t is not None else tensors[0].new_empty(0) for t, w in zip(tensors, wanted)
     )
 
 

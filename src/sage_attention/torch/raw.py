@@ -18,6 +18,7 @@ from sage_attention.errors import ArgumentError
 
 from . import direct, fallback, library, ops
 from .library import _LIBRARY, _address, _graph, _register, _seed, num_threads
+from .memory import empty
 from .rows import Rows
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _forward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     a, for_backward = _Arguments(*arguments[:_NUM_PROBLEM]), arguments[_NUM_PROBLEM]
     rows, (heads, channels) = a.indptr.shape[0] - 1, a.projection.shape[:2]
     kept = a.table.new_empty(rows, heads) if for_backward else a.table.new_empty(0)
-    return a.table.new_empty(rows, heads, channels), kept, torch.empty_like(kept)
+    return empty(a.table, rows, heads, channels), kept, torch.empty_like(kept)
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -146,8 +147,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, ...]:
 def _backward_fake(*arguments: Any) -> tuple[Tensor, ...]:
     learned, wanted = [arguments[place] for place in _LEARNED], arguments[-1]
     return tuple(
-        torch.empty_like(t, memory_format=torch.contiguous_format) if w and t is not None else arguments[4].new_empty(0)
-        for t, w in zip(learned, wanted)
+        empty(t, *t.shape) if w and t is not None else arguments[4].new_empty(0) for t, w in zip(learned, wanted)
     )
 
 
