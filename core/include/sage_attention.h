@@ -389,7 +389,7 @@ typedef struct sage_attention_gradients {
     const void *out;           /* [R, H, C] */
     const void *edge_out;      /* [R, H, D] or null */
     const void *weights;       /* [M, H] or null: gradient of result.weights */
-    void *values;              /* [S, H, C] */
+    void *values;              /* [S, H, C]; where S = R it may be the result's positive_out, which is then lost */
     void *keys;                /* [S, H, C] */
     void *queries;             /* [R, H, C] */
     void *source_logits;       /* [S, H] */

@@ -169,6 +169,31 @@ def test_what_changed_before_the_backward_pass_is_noticed():
         out.sum().backward()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_of_values_takes_memory_that_is_read_for_the_last_time(monkeypatch, dtype):
+    """Not where the graph is kept: then it is read once more."""
+    tensors = {name: tensor for name, tensor in tensors_of("gat", True, dtype).items() if name != "target_logits"}
+    tensors["target_logits"] = torch.randn(S, H, dtype=dtype, requires_grad=True)
+    shapes = []
+    empty = direct.empty
+    monkeypatch.setattr(direct, "empty", lambda like, *shape: shapes.append(shape) or empty(like, *shape))
+
+    def run(**options):
+        (out, _) = gat_attention(csc(EDGES, S, S, by_source=True), **tensors)
+        total = (out * torch.arange(1.0, out.numel() + 1).view_as(out)).sum()
+        shapes.clear()
+        first = torch.autograd.grad(total, tuple(tensors.values()), **options)
+        return total, first, shapes.count((S, H, C))
+
+    total, kept, made = run(retain_graph=True)
+    again = torch.autograd.grad(total, tuple(tensors.values()))
+    _, lost, made_then = run()
+    assert (made, made_then) == (1, 0)
+    for one, two, three in zip(kept, again, lost):
+        torch.testing.assert_close(two, one, rtol=0, atol=0)
+        torch.testing.assert_close(three, one, rtol=0, atol=0)
+
+
 def test_hooks_on_saved_tensors():
     tensors = tensors_of("gat", edge_features=True)
     expected = gradients(attended("gat", tensors), tensors)

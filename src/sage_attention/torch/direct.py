@@ -33,6 +33,7 @@ Inputs = Sequence[Optional[Tensor]]  # those of a score, in the order of _ORDER;
 
 _NUM_EDGES = _NUM_INPUTS = 6
 _SIZE = ctypes.sizeof(_native.Problem)
+_VALUES = INPUTS.index("values")
 # The tensors of each score in the order in which they come here, by their places among INPUTS.
 _ORDER = {
     "gat": ("values", "source_logits", "target_logits", "edge_features", "edge_weight", "bias"),
@@ -58,6 +59,8 @@ def _counters() -> tuple[Callable[[], Any], ...]:
 
 _COUNTERS = _counters()
 _saved_tensors_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)  # noqa: SLF001
+# Whether what is saved will be needed once more.
+_keeps_graph: Any = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)  # noqa: SLF001
 
 
 def _watched() -> bool:
@@ -359,7 +362,10 @@ def _backward(
     for place, tensor, want in zip(_PLACES[call.score], inputs, wanted):
         grad = None
         if want and tensor is not None:
-            grad = empty(tensor, *tensor.shape)
+            if place == _VALUES and call.score == "gat" and tensor.shape == shape and not _keeps_graph():
+                grad = kept[: tensor.numel()].view(shape)  # positive_out, which has been read when this is written
+            else:
+                grad = empty(tensor, *tensor.shape)
             to_inputs[place] = grad.data_ptr()
         grads.append(grad)
     out, edge_out, weights, *of_gradients, _ = addresses
